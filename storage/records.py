@@ -1,0 +1,340 @@
+"""The records that a session stores, and the writes that a commit is made of.
+
+Every record is frozen and has the reference's field names on disk (camelCase). Numeric ids are unique within their
+session, shared by all record types, and never reused. Times are milliseconds since the Unix epoch.
+Values of type ``Json`` are strict JSON: str, bool, int, finite float, None, list, dict with string keys.
+"""
+
+from typing import Any, Literal
+
+import msgspec
+
+Json = Any
+JsonObject = dict[str, Any]
+
+ROOT_CONVERSATION_ID = 1
+MAX_ID = 2**32 - 1
+"""Ids and a store's session numbers share one 64-bit key, so both are bounded."""
+
+
+class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc=False):
+    """Base of everything stored."""
+
+
+# --- conversations and entries ---------------------------------------------------------------------------------------
+
+
+class Parent(Record, kw_only=True):
+    """Where a fork left its parent: after entry ``at``, inclusive."""
+
+    conversation_id: int
+    at: int
+
+
+class ConversationOwner(Record, kw_only=True):
+    """The task that a conversation lives under, and that task's own conversation."""
+
+    conversation_id: int
+    task_id: int
+
+
+class ConversationRecord(Record, kw_only=True):
+    """A transcript scope. Immutable."""
+
+    id: int
+    parent: Parent | None = None
+    owner: ConversationOwner | None = None
+
+
+class ContextEdit(Record, kw_only=True):
+    """From this entry on, what ``target`` contributes to model context is left out, or replaced."""
+
+    target: int
+    action: Literal["omit", "replace"]
+    messages: list[JsonObject] | None = None
+
+
+class EntryRecord(Record, kw_only=True):
+    """An immutable piece of a transcript.
+
+    ``model`` is what it contributes to model context; ``head`` is the first entry that stays in context from here on
+    (its own id: nothing before it does).
+    """
+
+    id: int
+    conversation_id: int
+    kind: str
+    model: list[JsonObject] | None = None
+    data: Json = None
+    head: int | None = None
+    edits: list[ContextEdit] | None = None
+    by_task_id: int | None = None
+
+
+# --- submissions -----------------------------------------------------------------------------------------------------
+
+
+class SubmissionRecord(Record, kw_only=True):
+    """What became of something that was submitted to a conversation.
+
+    An input goes queued -> placed (``entry``) -> done (``answer``), a write goes queued -> done (``entry``); either may
+    end unanswered (``reason``, ``detail``).
+    """
+
+    id: int
+    conversation_id: int
+    type: Literal["input", "write"]
+    status: Literal["queued", "placed", "done", "unanswered"]
+    request_id: str | None = None
+    entry: int | None = None
+    answer: int | None = None
+    reason: str | None = None
+    detail: Json = None
+
+    @property
+    def settled(self) -> bool:
+        """Whether the record will never change again."""
+        return self.status in ("done", "unanswered")
+
+
+# --- tasks -----------------------------------------------------------------------------------------------------------
+
+
+class OutcomeError(Record, kw_only=True):
+    """Why a task failed or faulted."""
+
+    message: str
+    detail: Json = None
+
+
+class Completed(Record, kw_only=True, tag_field="status", tag="completed"):
+    """The task did what it was made for."""
+
+    result: Json = None
+
+
+class Failed(Record, kw_only=True, tag_field="status", tag="failed"):
+    """The task's own code decided that it failed."""
+
+    error: OutcomeError
+    result: Json = None
+
+
+class Aborted(Record, kw_only=True, tag_field="status", tag="aborted"):
+    """The task's abort handler ran and decided."""
+
+    reason: str | None = None
+    result: Json = None
+
+
+class Orphaned(Record, kw_only=True, tag_field="status", tag="orphaned"):
+    """Aborted while no code could take it: none ran, so outside effects may remain."""
+
+    reason: str
+
+
+class Faulted(Record, kw_only=True, tag_field="status", tag="faulted"):
+    """The task's code broke its contract or raised."""
+
+    error: OutcomeError
+
+
+Outcome = Completed | Failed | Aborted | Orphaned | Faulted
+JoinPolicy = Literal["allSettled", "failFast"]
+
+
+class Pending(Record, kw_only=True, tag_field="status", tag="pending"):
+    """Has work to do and nobody doing it."""
+
+    checkpoint: JsonObject
+
+
+class Running(Record, kw_only=True, tag_field="status", tag="running"):
+    """Reserved for an invocation."""
+
+    checkpoint: JsonObject
+
+
+class Waiting(Record, kw_only=True, tag_field="status", tag="waiting"):
+    """Parked without memory until every task of ``on`` is terminal and the time ``until`` has come."""
+
+    checkpoint: JsonObject
+    on: list[int]
+    policy: JoinPolicy
+    until: int | None = None
+
+
+class Completing(Record, kw_only=True, tag_field="status", tag="completing"):
+    """Outcome decided and final; terminal as soon as ordinary owned work has drained. Runs no more code."""
+
+    outcome: Outcome
+
+
+class Terminal(Record, kw_only=True, tag_field="status", tag="terminal"):
+    """Over. The record is the receipt."""
+
+    outcome: Outcome
+
+
+TaskState = Pending | Running | Waiting | Completing | Terminal
+
+
+class TaskRecord(Record, kw_only=True):
+    """A durable state machine attached to one conversation.
+
+    ``owner`` is the owning task (None: its conversation owns it). ``started_at`` is the first change to running,
+    ``ended_at`` the change to terminal.
+    """
+
+    id: int
+    conversation_id: int
+    kind: str
+    version: int
+    state: TaskState
+    input: Json = None
+    background: bool
+    abort_requested: bool
+    owner: int | None = None
+    memos: JsonObject | None = None
+    started_at: int | None = None
+    ended_at: int | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the task is anything but terminal."""
+        return type(self.state) is not Terminal
+
+
+# --- documents -------------------------------------------------------------------------------------------------------
+
+
+class SessionScope(Record, kw_only=True, tag_field="kind", tag="session"):
+    """Belongs to the session."""
+
+
+class ConversationScope(Record, kw_only=True, tag_field="kind", tag="conversation"):
+    """Belongs to one conversation."""
+
+    conversation_id: int
+
+
+class TaskScope(Record, kw_only=True, tag_field="kind", tag="task"):
+    """Belongs to one task and retires with it."""
+
+    task_id: int
+
+
+Scope = SessionScope | ConversationScope | TaskScope
+History = Literal["latest", "rewindable"]
+ForkPolicy = Literal["asOf", "current", "initial"]
+
+
+class DocumentRecord(Record, kw_only=True):
+    """One incarnation of a document: alive at sequence ``at`` when ``created_at <= at < retired_at``.
+
+    ``history`` and ``fork`` are set for conversation documents only, ``key`` for family members only. In a batch,
+    ``created_at`` is left 0: the store stamps the batch's sequence.
+    """
+
+    id: int
+    kind: str
+    scope: Scope
+    key: str | None = None
+    history: History | None = None
+    fork: ForkPolicy | None = None
+    created_at: int
+    retired_at: int | None = None
+
+
+class Base(Record, kw_only=True, tag_field="kind", tag="base"):
+    """A complete value."""
+
+    version: int
+    value: JsonObject
+
+
+class Delta(Record, kw_only=True, tag_field="kind", tag="delta"):
+    """Chord operations on the value before."""
+
+    version: int
+    ops: list[Any]
+
+
+class StoredDocument(Record, kw_only=True):
+    """A materialised value: the newest base with ``deltas_since_base`` deltas applied."""
+
+    record: DocumentRecord
+    version: int
+    value: JsonObject
+    deltas_since_base: int
+
+
+# --- commits ---------------------------------------------------------------------------------------------------------
+
+
+class DocumentCreate(Record, kw_only=True):
+    """Begin an incarnation."""
+
+    record: DocumentRecord
+    content: Base
+
+
+class DocumentCopy(Record, kw_only=True):
+    """Begin an incarnation whose base is another's stored value and version, as they were before this batch.
+
+    ``at`` is a commit sequence (rewindable sources), or None for the current value.
+    """
+
+    record: DocumentRecord
+    source: int
+    at: int | None = None
+
+
+class DocumentChange(Record, kw_only=True):
+    """Store the next base or delta of a live incarnation."""
+
+    id: int
+    content: Base | Delta
+
+
+class DocumentRetire(Record, kw_only=True):
+    """End an incarnation; content in the same batch is stored first."""
+
+    id: int
+
+
+Write = (
+    ConversationRecord
+    | EntryRecord
+    | TaskRecord
+    | SubmissionRecord
+    | DocumentCreate
+    | DocumentCopy
+    | DocumentChange
+    | DocumentRetire
+)
+
+
+class Batch(Record, kw_only=True):
+    """One session's commit number ``seq``: all of its writes, or none.
+
+    ``last_id`` is the highest id that the session has handed out. ``wake`` is when the session must next be active
+    without being asked: 0 for at once (it has runnable work), a time in ms for its earliest stored deadline, None for
+    never.
+    """
+
+    session: str
+    seq: int
+    last_id: int
+    writes: list[Write]
+    wake: int | None = None
+
+
+class SessionRecord(Record, kw_only=True):
+    """A session's row: its key and where its counters stand."""
+
+    key: str
+    created_at: int
+    seq: int
+    last_id: int
+    wake: int | None = None
