@@ -1,0 +1,130 @@
+"""The live tasks of one session: their records, who owns whom, who waits for whom.
+
+A working set for decisions, not a store: it holds live records only, and what a commit changes in it can be undone until
+the commit is admitted. Proved by tests/supervisors/test_settlement.py.
+"""
+
+from collections.abc import Iterator
+
+from ..storage.records import TaskRecord, Waiting
+from .joins import has_intent
+from .ownership import Ownership
+
+
+class Forest:
+    """Live task records by id, with their ownership tree and the reverse of their waits."""
+
+    def __init__(self) -> None:
+        self.ownership = Ownership()
+        self._records: dict[int, TaskRecord] = {}
+        self._waiters: dict[int, set[int]] = {}
+        self._intents: set[int] = set()
+        self._before: dict[int, TaskRecord | None] = {}
+
+    def __len__(self) -> int:
+        return len(self._records)
+
+    def __iter__(self) -> Iterator[TaskRecord]:
+        return iter(self._records.values())
+
+    def get(self, task: int) -> TaskRecord | None:
+        """Give a live task's record."""
+        return self._records.get(task)
+
+    def is_live(self, task: int) -> bool:
+        """Whether the task is live."""
+        return task in self._records
+
+    def waiters(self, task: int) -> list[int]:
+        """Name the tasks that wait for this one, by id."""
+        return sorted(self._waiters.get(task, ()))
+
+    def below_intent(self, task: int) -> bool:
+        """Whether some live owner above is cancelled without a background task in between. Free when nothing is."""
+        if not self._intents:
+            return False
+        node: int | None = task
+        while node is not None and (node not in self._intents or node == task):
+            node = self.ownership.holder(node)
+        return node is not None
+
+    # --- changes, undone by rollback until the next checkpoint
+
+    def put(self, record: TaskRecord) -> None:
+        """Take a task's new record; its place in the tree must be known. An ended task leaves."""
+        old = self._records.get(record.id)
+        self._before.setdefault(record.id, old)
+        if old is None and record.live:
+            parent = record.owner if record.owner is not None else record.conversation_id
+            self.ownership.add_task(record.id, parent, background=record.background, live=True)
+        elif old is not None and not record.live:
+            self.ownership.end(record.id)
+        self._replace(record.id, record if record.live else None)
+
+    def checkpoint(self) -> None:
+        """Keep all changes so far."""
+        self._before.clear()
+        self.ownership.checkpoint()
+
+    def rollback(self) -> None:
+        """Undo all changes since the last checkpoint."""
+        for task, old in self._before.items():
+            self._replace(task, old)
+        self._before.clear()
+        self.ownership.rollback()
+
+    def _replace(self, task: int, record: TaskRecord | None) -> None:
+        self._unlink(task)
+        if record is None:
+            self._records.pop(task, None)
+            return
+        self._records[task] = record
+        if has_intent(record):
+            self._intents.add(task)
+        if isinstance(record.state, Waiting):
+            for awaited in record.state.on:
+                self._waiters.setdefault(awaited, set()).add(task)
+
+    def _unlink(self, task: int) -> None:
+        self._intents.discard(task)
+        old = self._records.get(task)
+        if old is not None and isinstance(old.state, Waiting):
+            for awaited in old.state.on:
+                self._drop_waiter(awaited, task)
+
+    def _drop_waiter(self, awaited: int, task: int) -> None:
+        waiting = self._waiters.get(awaited)
+        if waiting is not None:
+            waiting.discard(task)
+            if not waiting:
+                del self._waiters[awaited]
+
+
+def closes_cycle(forest: Forest, waiter: int, on: list[int]) -> bool:
+    """Whether ``waiter`` waiting for ``on`` could never end: following waits and holds leads back to it.
+
+    A task depends on what it waits for and on its live ordinary owned work. The waiter's own children are where the
+    walk would come back to by ownership alone, so they are not starting points.
+    """
+    seen: set[int] = set()
+    stack = [task for task in on if _is_foreign(forest, waiter, task)]
+    while stack:
+        task = stack.pop()
+        if task == waiter:
+            return True
+        if task not in seen:
+            seen.add(task)
+            stack.extend(_dependencies(forest, task))
+    return False
+
+
+def _is_foreign(forest: Forest, waiter: int, task: int) -> bool:
+    record = forest.get(task)
+    return record is not None and record.owner != waiter
+
+
+def _dependencies(forest: Forest, task: int) -> Iterator[int]:
+    record = forest.get(task)
+    if record is not None and isinstance(record.state, Waiting):
+        yield from record.state.on
+    yield from forest.ownership.work(task)

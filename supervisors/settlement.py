@@ -1,0 +1,163 @@
+"""What follows from a change to tasks, decided in one pass: drained holds end, cancellation flows down, waits end.
+
+``settle`` runs inside the commit that made the change, so that no crash can come between a cause and its consequences,
+and nothing has to be derived again when a session is opened. It wakes nobody: it names the tasks whose turn may have
+come. Proved by tests/supervisors/test_settlement.py.
+"""
+
+from collections import deque
+from collections.abc import Iterable
+
+import msgspec
+
+from ..storage.records import Completing, Pending, Running, TaskRecord, Terminal, Waiting
+from .forest import Forest
+from .joins import condemned, has_failed, has_intent, may_resume
+
+
+class Settlement(msgspec.Struct):
+    """What a pass did: every task that it changed or that may now run, and what others must follow up."""
+
+    changed: dict[int, TaskRecord] = msgspec.field(default_factory=dict)
+    """The last record of every task that the pass changed."""
+    ended: list[TaskRecord] = msgspec.field(default_factory=list)
+    """Tasks that became terminal, in the order in which they did: owned before owners."""
+    marked: list[int] = msgspec.field(default_factory=list)
+    """Tasks that got an abort mark."""
+    withdrawn: dict[int, None] = msgspec.field(default_factory=dict)
+    """Conversations below cancelled owners, whose queued inputs are to be withdrawn."""
+    candidates: dict[int, None] = msgspec.field(default_factory=dict)
+    """Tasks that may have something to do now; see ``turn``."""
+
+
+def settle(forest: Forest, touched: Iterable[int], now: int, failed: Iterable[int] = ()) -> Settlement:
+    """Follow up the changes made to ``touched`` in ``forest``, which takes the consequences in.
+
+    ``touched`` are tasks that are new or whose state or mark has changed; ``failed`` are tasks that had failed before
+    somebody began to wait for them. ``now`` is in ms since the epoch.
+    """
+    return _Pass(forest, now).run(touched, failed)
+
+
+def turn(forest: Forest, record: TaskRecord, now: int) -> str | None:
+    """Decide what a task without an invocation should do now: "run", "abort", or nothing.
+
+    An abort handler's turn comes when the owned work below has drained; work below a cancelled owner never runs.
+    """
+    if isinstance(record.state, Completing | Terminal):
+        return None
+    if record.abort_requested:
+        return None if forest.ownership.has_work(record.id) else "abort"
+    if not record.background and forest.below_intent(record.id):
+        return None
+    if isinstance(record.state, Waiting):
+        return "run" if may_resume(record.state, forest.is_live, now) else None
+    return "run"
+
+
+def reserved(record: TaskRecord, now: int) -> TaskRecord:
+    """Give the record of a task that is handed to an invocation (``now`` in ms)."""
+    if isinstance(record.state, Running) and record.started_at is not None:
+        return record
+    assert isinstance(record.state, Pending | Running | Waiting)
+    started = record.started_at if record.started_at is not None else now
+    return msgspec.structs.replace(record, state=Running(checkpoint=record.state.checkpoint), started_at=started)
+
+
+class _Pass:
+    """One run of the worklist. Everything is queued, nothing recurses."""
+
+    def __init__(self, forest: Forest, now: int) -> None:
+        self.forest = forest
+        self.now = now
+        self.done = Settlement()
+        self.queue: deque[int] = deque()
+        self.news: set[int] = set()
+
+    def run(self, touched: Iterable[int], failed: Iterable[int]) -> Settlement:
+        for task in touched:
+            self._tell(task)
+        for task in failed:
+            self._fail_fast(task)
+        while self.queue:
+            record = self.forest.get(self.queue.popleft())
+            if record is not None:
+                self._examine(record)
+        return self.done
+
+    def _tell(self, task: int) -> None:
+        """Have a task examined whose own record is news."""
+        self.news.add(task)
+        self.queue.append(task)
+
+    def _put(self, record: TaskRecord) -> None:
+        self.forest.put(record)
+        self.done.changed[record.id] = record
+
+    def _examine(self, record: TaskRecord) -> None:
+        self.done.candidates[record.id] = None
+        if record.id in self.news:
+            self.news.discard(record.id)
+            record = self._spread(record)
+        if isinstance(record.state, Completing) and not self.forest.ownership.has_work(record.id):
+            self._finish(record, record.state)
+
+    def _spread(self, record: TaskRecord) -> TaskRecord:
+        """Pass on what a new record means for others; done once for each change, not for each look at the task."""
+        if not record.abort_requested and not record.background and self.forest.below_intent(record.id):
+            record = self._mark(record)
+        if has_intent(record):
+            self._cascade(record.id)
+        if has_failed(record):
+            self._fail_fast(record.id)
+        if isinstance(record.state, Waiting):
+            for task in record.state.on:
+                awaited = self.forest.get(task)
+                if awaited is not None and has_failed(awaited):
+                    self._fail_fast(task)
+        return record
+
+    def _finish(self, record: TaskRecord, held: Completing) -> None:
+        """End a held task whose work has drained, and look at whoever that concerns."""
+        holder = self.forest.ownership.holder(record.id)
+        ended = msgspec.structs.replace(record, state=Terminal(outcome=held.outcome), ended_at=self.now)
+        self._put(ended)
+        self.done.ended.append(ended)
+        for waiter in self.forest.waiters(record.id):
+            self.done.candidates[waiter] = None
+        if holder is not None:
+            self.queue.append(holder)
+
+    def _fail_fast(self, failed: int) -> None:
+        for waiter in self.forest.waiters(failed):
+            wait = self.forest.get(waiter)
+            if wait is not None and isinstance(wait.state, Waiting):
+                for task in condemned(wait.state, failed):
+                    self._condemn(task)
+
+    def _condemn(self, task: int) -> None:
+        record = self.forest.get(task)
+        if record is not None and not record.abort_requested:
+            self._mark(record)
+            self._tell(task)
+
+    def _mark(self, record: TaskRecord) -> TaskRecord:
+        marked = msgspec.structs.replace(record, abort_requested=True)
+        self._put(marked)
+        self.done.marked.append(record.id)
+        self.done.candidates[record.id] = None
+        return marked
+
+    def _cascade(self, source: int) -> None:
+        """Mark the work below, leaving out what a cancelled task below covers by its own walk."""
+        for node in list(self.forest.ownership.walk(source, self._enters)):
+            if self.forest.ownership.is_task(node):
+                self._condemn(node)
+            else:
+                self.done.withdrawn[node] = None
+
+    def _enters(self, node: int) -> bool:
+        record = self.forest.get(node)
+        if record is not None and has_intent(record):
+            return False
+        return not self.forest.ownership.is_background(node)
