@@ -1,1 +1,107 @@
-"""perdure."""
+"""Models: one message model over every provider.
+
+Read in this order: messages.py (what a transcript is made of), request.py (what is asked), events.py (what is
+streamed back), model.py (what answers), partial.py (the answer so far), errors.py (how it fails). Adapters import
+their SDK when their first request is made, so importing this package costs nothing.
+"""
+
+from .clock import Clock, WallClock
+from .errors import classify, error_info, from_exception
+from .events import BlockEnd, BlockStart, Delta, Done, Event, Start
+from .messages import (
+    AssistantMessage,
+    Block,
+    Content,
+    Cost,
+    DeferredHandle,
+    ErrorInfo,
+    ErrorKind,
+    Image,
+    Message,
+    MessageInvalid,
+    Opaque,
+    StopReason,
+    SystemMessage,
+    Text,
+    Thinking,
+    ThinkingLevel,
+    ToolCall,
+    ToolRef,
+    ToolResultMessage,
+    ToolSpec,
+    Usage,
+    UserMessage,
+    answer_text,
+    call,
+    from_json,
+    plain_text,
+    text,
+    to_json,
+    tool_calls,
+)
+from .model import Factory, Model, Models, ModelUnavailable
+from .partial import Appended, Change, Partial, Replaced, interrupted
+from .request import ModelRequest, current_system, current_tools, system_update
+from .scripting import Pause, ScriptedModel
+from .tokens import context_tokens, estimate_output, estimate_tokens
+
+__all__ = [
+    "Appended",
+    "AssistantMessage",
+    "Block",
+    "BlockEnd",
+    "BlockStart",
+    "Change",
+    "Clock",
+    "Content",
+    "Cost",
+    "DeferredHandle",
+    "Delta",
+    "Done",
+    "ErrorInfo",
+    "ErrorKind",
+    "Event",
+    "Factory",
+    "Image",
+    "Message",
+    "MessageInvalid",
+    "Model",
+    "ModelRequest",
+    "ModelUnavailable",
+    "Models",
+    "Opaque",
+    "Partial",
+    "Pause",
+    "Replaced",
+    "ScriptedModel",
+    "Start",
+    "StopReason",
+    "SystemMessage",
+    "Text",
+    "Thinking",
+    "ThinkingLevel",
+    "ToolCall",
+    "ToolRef",
+    "ToolResultMessage",
+    "ToolSpec",
+    "Usage",
+    "UserMessage",
+    "WallClock",
+    "answer_text",
+    "call",
+    "classify",
+    "context_tokens",
+    "current_system",
+    "current_tools",
+    "error_info",
+    "estimate_output",
+    "estimate_tokens",
+    "from_exception",
+    "from_json",
+    "interrupted",
+    "plain_text",
+    "system_update",
+    "text",
+    "to_json",
+    "tool_calls",
+]

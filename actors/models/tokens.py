@@ -1,0 +1,97 @@
+"""How many tokens something is, when no provider has said so.
+
+An estimate, not a tokenizer: characters by 3.5, which errs on the high side for English and code with the vocabularies
+in use, so thresholds built on it trip early rather than late.
+"""
+
+import json
+import math
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import msgspec
+
+from .messages import (
+    AssistantMessage,
+    Block,
+    Image,
+    Message,
+    Opaque,
+    SystemMessage,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+)
+from .request import system_update
+
+CHARS_PER_TOKEN = 3.5
+IMAGE_CHARS = 4_800
+"""A picture weighs as much as this many characters (about 1,370 tokens), whatever its size."""
+
+
+def estimate_tokens(messages: Iterable[Message]) -> int:
+    """Estimated tokens of `messages` (at least 0)."""
+    return _tokens(sum(map(_message_chars, messages)))
+
+
+def estimate_output(message: AssistantMessage) -> int:
+    """Estimated tokens of what a model produced."""
+    return _tokens(_content_chars(message.content))
+
+
+def context_tokens(messages: Sequence[Message]) -> int:
+    """Tokens of a context: the newest usage that a provider reported in it, plus estimates of what follows.
+
+    A usage counts when its message ended well and is not older than what stands before it; a compaction summary is
+    younger than the messages behind it, whose usage therefore still counts what the summary replaced.
+    """
+    for index in range(len(messages) - 1, -1, -1):
+        message = messages[index]
+        if isinstance(message, AssistantMessage) and _counts(message, messages[:index]):
+            return _reported(message.usage) + estimate_tokens(messages[index + 1 :])
+    return estimate_tokens(messages)
+
+
+def _counts(message: AssistantMessage, before: Sequence[Message]) -> bool:
+    if message.stop_reason in ("error", "aborted", "pending") or _reported(message.usage) == 0:
+        return False
+    return all(earlier.timestamp <= message.timestamp for earlier in before)
+
+
+def _reported(usage: Usage) -> int:
+    return usage.total_tokens or usage.input + usage.output + usage.cache_read + usage.cache_write
+
+
+def _tokens(chars: int) -> int:
+    return math.ceil(chars / CHARS_PER_TOKEN)
+
+
+def _message_chars(message: Message) -> int:
+    if isinstance(message, SystemMessage):
+        return len(system_update(message)) + _json_chars(msgspec.to_builtins(message.tools_added or []))
+    if isinstance(message.content, str):
+        return len(message.content)
+    return _content_chars(message.content)
+
+
+def _content_chars(content: Iterable[Block]) -> int:
+    return sum(map(_block_chars, content))
+
+
+def _block_chars(block: Block) -> int:
+    match block:
+        case Text():
+            return len(block.text)
+        case Thinking():
+            return len(block.thinking)
+        case Image():
+            return IMAGE_CHARS
+        case ToolCall():
+            return len(block.name) + _json_chars(block.arguments)
+        case Opaque():
+            return _json_chars(block.data)
+
+
+def _json_chars(value: Any) -> int:
+    return len(json.dumps(value, ensure_ascii=False)) if value else 0
