@@ -24,21 +24,21 @@ class Record(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True, gc
 # --- conversations and entries ---------------------------------------------------------------------------------------
 
 
-class Parent(Record, kw_only=True):
+class Parent(Record, frozen=True, kw_only=True):
     """Where a fork left its parent: after entry ``at``, inclusive."""
 
     conversation_id: int
     at: int
 
 
-class ConversationOwner(Record, kw_only=True):
+class ConversationOwner(Record, frozen=True, kw_only=True):
     """The task that a conversation lives under, and that task's own conversation."""
 
     conversation_id: int
     task_id: int
 
 
-class ConversationRecord(Record, kw_only=True):
+class ConversationRecord(Record, frozen=True, kw_only=True):
     """A transcript scope. Immutable."""
 
     id: int
@@ -46,7 +46,7 @@ class ConversationRecord(Record, kw_only=True):
     owner: ConversationOwner | None = None
 
 
-class ContextEdit(Record, kw_only=True):
+class ContextEdit(Record, frozen=True, kw_only=True):
     """From this entry on, what ``target`` contributes to model context is left out, or replaced."""
 
     target: int
@@ -54,7 +54,7 @@ class ContextEdit(Record, kw_only=True):
     messages: list[JsonObject] | None = None
 
 
-class EntryRecord(Record, kw_only=True):
+class EntryRecord(Record, frozen=True, kw_only=True):
     """An immutable piece of a transcript.
 
     ``model`` is what it contributes to model context; ``head`` is the first entry that stays in context from here on
@@ -74,7 +74,7 @@ class EntryRecord(Record, kw_only=True):
 # --- submissions -----------------------------------------------------------------------------------------------------
 
 
-class SubmissionRecord(Record, kw_only=True):
+class SubmissionRecord(Record, frozen=True, kw_only=True):
     """What became of something that was submitted to a conversation.
 
     An input goes queued -> placed (``entry``) -> done (``answer``), a write goes queued -> done (``entry``); either may
@@ -100,40 +100,40 @@ class SubmissionRecord(Record, kw_only=True):
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
-class OutcomeError(Record, kw_only=True):
+class OutcomeError(Record, frozen=True, kw_only=True):
     """Why a task failed or faulted."""
 
     message: str
     detail: Json = None
 
 
-class Completed(Record, kw_only=True, tag_field="status", tag="completed"):
+class Completed(Record, frozen=True, kw_only=True, tag_field="status", tag="completed"):
     """The task did what it was made for."""
 
     result: Json = None
 
 
-class Failed(Record, kw_only=True, tag_field="status", tag="failed"):
+class Failed(Record, frozen=True, kw_only=True, tag_field="status", tag="failed"):
     """The task's own code decided that it failed."""
 
     error: OutcomeError
     result: Json = None
 
 
-class Aborted(Record, kw_only=True, tag_field="status", tag="aborted"):
+class Aborted(Record, frozen=True, kw_only=True, tag_field="status", tag="aborted"):
     """The task's abort handler ran and decided."""
 
     reason: str | None = None
     result: Json = None
 
 
-class Orphaned(Record, kw_only=True, tag_field="status", tag="orphaned"):
+class Orphaned(Record, frozen=True, kw_only=True, tag_field="status", tag="orphaned"):
     """Aborted while no code could take it: none ran, so outside effects may remain."""
 
     reason: str
 
 
-class Faulted(Record, kw_only=True, tag_field="status", tag="faulted"):
+class Faulted(Record, frozen=True, kw_only=True, tag_field="status", tag="faulted"):
     """The task's code broke its contract or raised."""
 
     error: OutcomeError
@@ -143,19 +143,19 @@ Outcome = Completed | Failed | Aborted | Orphaned | Faulted
 JoinPolicy = Literal["allSettled", "failFast"]
 
 
-class Pending(Record, kw_only=True, tag_field="status", tag="pending"):
+class Pending(Record, frozen=True, kw_only=True, tag_field="status", tag="pending"):
     """Has work to do and nobody doing it."""
 
     checkpoint: JsonObject
 
 
-class Running(Record, kw_only=True, tag_field="status", tag="running"):
+class Running(Record, frozen=True, kw_only=True, tag_field="status", tag="running"):
     """Reserved for an invocation."""
 
     checkpoint: JsonObject
 
 
-class Waiting(Record, kw_only=True, tag_field="status", tag="waiting"):
+class Waiting(Record, frozen=True, kw_only=True, tag_field="status", tag="waiting"):
     """Parked without memory until every task of ``on`` is terminal and the time ``until`` has come."""
 
     checkpoint: JsonObject
@@ -164,13 +164,13 @@ class Waiting(Record, kw_only=True, tag_field="status", tag="waiting"):
     until: int | None = None
 
 
-class Completing(Record, kw_only=True, tag_field="status", tag="completing"):
+class Completing(Record, frozen=True, kw_only=True, tag_field="status", tag="completing"):
     """Outcome decided and final; terminal as soon as ordinary owned work has drained. Runs no more code."""
 
     outcome: Outcome
 
 
-class Terminal(Record, kw_only=True, tag_field="status", tag="terminal"):
+class Terminal(Record, frozen=True, kw_only=True, tag_field="status", tag="terminal"):
     """Over. The record is the receipt."""
 
     outcome: Outcome
@@ -179,7 +179,7 @@ class Terminal(Record, kw_only=True, tag_field="status", tag="terminal"):
 TaskState = Pending | Running | Waiting | Completing | Terminal
 
 
-class TaskRecord(Record, kw_only=True):
+class TaskRecord(Record, frozen=True, kw_only=True):
     """A durable state machine attached to one conversation.
 
     ``owner`` is the owning task (None: its conversation owns it). ``started_at`` is the first change to running,
@@ -208,17 +208,17 @@ class TaskRecord(Record, kw_only=True):
 # --- documents -------------------------------------------------------------------------------------------------------
 
 
-class SessionScope(Record, kw_only=True, tag_field="kind", tag="session"):
+class SessionScope(Record, frozen=True, kw_only=True, tag_field="kind", tag="session"):
     """Belongs to the session."""
 
 
-class ConversationScope(Record, kw_only=True, tag_field="kind", tag="conversation"):
+class ConversationScope(Record, frozen=True, kw_only=True, tag_field="kind", tag="conversation"):
     """Belongs to one conversation."""
 
     conversation_id: int
 
 
-class TaskScope(Record, kw_only=True, tag_field="kind", tag="task"):
+class TaskScope(Record, frozen=True, kw_only=True, tag_field="kind", tag="task"):
     """Belongs to one task and retires with it."""
 
     task_id: int
@@ -229,7 +229,7 @@ History = Literal["latest", "rewindable"]
 ForkPolicy = Literal["asOf", "current", "initial"]
 
 
-class DocumentRecord(Record, kw_only=True):
+class DocumentRecord(Record, frozen=True, kw_only=True):
     """One incarnation of a document: alive at sequence ``at`` when ``created_at <= at < retired_at``.
 
     ``history`` and ``fork`` are set for conversation documents only, ``key`` for family members only. In a batch,
@@ -246,21 +246,21 @@ class DocumentRecord(Record, kw_only=True):
     retired_at: int | None = None
 
 
-class Base(Record, kw_only=True, tag_field="kind", tag="base"):
+class Base(Record, frozen=True, kw_only=True, tag_field="kind", tag="base"):
     """A complete value."""
 
     version: int
     value: JsonObject
 
 
-class Delta(Record, kw_only=True, tag_field="kind", tag="delta"):
+class Delta(Record, frozen=True, kw_only=True, tag_field="kind", tag="delta"):
     """Chord operations on the value before."""
 
     version: int
     ops: list[Any]
 
 
-class StoredDocument(Record, kw_only=True):
+class StoredDocument(Record, frozen=True, kw_only=True):
     """A materialised value: the newest base with ``deltas_since_base`` deltas applied."""
 
     record: DocumentRecord
@@ -272,14 +272,14 @@ class StoredDocument(Record, kw_only=True):
 # --- commits ---------------------------------------------------------------------------------------------------------
 
 
-class DocumentCreate(Record, kw_only=True):
+class DocumentCreate(Record, frozen=True, kw_only=True):
     """Begin an incarnation."""
 
     record: DocumentRecord
     content: Base
 
 
-class DocumentCopy(Record, kw_only=True):
+class DocumentCopy(Record, frozen=True, kw_only=True):
     """Begin an incarnation whose base is another's stored value and version, as they were before this batch.
 
     ``at`` is a commit sequence (rewindable sources), or None for the current value.
@@ -290,14 +290,14 @@ class DocumentCopy(Record, kw_only=True):
     at: int | None = None
 
 
-class DocumentChange(Record, kw_only=True):
+class DocumentChange(Record, frozen=True, kw_only=True):
     """Store the next base or delta of a live incarnation."""
 
     id: int
     content: Base | Delta
 
 
-class DocumentRetire(Record, kw_only=True):
+class DocumentRetire(Record, frozen=True, kw_only=True):
     """End an incarnation; content in the same batch is stored first."""
 
     id: int
@@ -315,7 +315,7 @@ Write = (
 )
 
 
-class Batch(Record, kw_only=True):
+class Batch(Record, frozen=True, kw_only=True):
     """One session's commit number ``seq``: all of its writes, or none.
 
     ``last_id`` is the highest id that the session has handed out. ``wake`` is when the session must next be active
@@ -330,7 +330,7 @@ class Batch(Record, kw_only=True):
     wake: int | None = None
 
 
-class SessionRecord(Record, kw_only=True):
+class SessionRecord(Record, frozen=True, kw_only=True):
     """A session's row: its key and where its counters stand."""
 
     key: str

@@ -1,0 +1,177 @@
+"""Rules of the contract that every backend applies in the same way: batches before they are written, and scan cursors.
+
+All of them raise ``StorageRejected`` and nothing else.
+"""
+
+from dataclasses import dataclass, field
+from typing import NoReturn
+
+from .contract import Cursor, Order
+from .errors import StorageRejected
+from .records import (
+    MAX_ID,
+    Batch,
+    ConversationScope,
+    DocumentChange,
+    DocumentCopy,
+    DocumentCreate,
+    DocumentRecord,
+    DocumentRetire,
+    Scope,
+    SessionScope,
+    SubmissionRecord,
+    TaskScope,
+    Write,
+)
+
+MAX_SEQ = 2**63 - 1
+"""Largest commit sequence, and largest time: a signed 64-bit integer."""
+
+
+def reject(message: str) -> NoReturn:
+    """Refuse, certainly without effect."""
+    raise StorageRejected(message)
+
+
+# --- batches ---------------------------------------------------------------------------------------------------------
+
+
+def check_counters(batch: Batch, seq: int, last_id: int) -> None:
+    """Check a batch's counters against those of its session (0 and 0 for a new one)."""
+    if not seq < batch.seq <= MAX_SEQ:
+        reject(f"session {batch.session!r}: sequence {batch.seq} does not follow {seq}")
+    if not last_id <= batch.last_id <= MAX_ID:
+        reject(f"session {batch.session!r}: last_id {batch.last_id} is not between {last_id} and {MAX_ID}")
+    if batch.wake is not None and not 0 <= batch.wake <= MAX_SEQ:
+        reject(f"session {batch.session!r}: wake {batch.wake} is not a time in milliseconds")
+
+
+def check_reference(id: int) -> None:  # noqa: A002
+    """Check that an id which a record refers to can be one."""
+    if not 0 < id <= MAX_ID:
+        reject(f"{id} is not an id: expected 1 to {MAX_ID}")
+
+
+def check_submission(record: SubmissionRecord) -> None:
+    """Check that a write submission keeps out of the states that only inputs have."""
+    if record.type == "write" and (record.status == "placed" or record.answer is not None):
+        reject(f"submission {record.id} is a write: it is never placed and has no answer")
+
+
+def check_document(record: DocumentRecord) -> None:
+    """Check that history and fork policy are set for a conversation document, for no other, and fit each other."""
+    if type(record.scope) is not ConversationScope:
+        if record.history is not None or record.fork is not None:
+            reject(f"document {record.id}: only conversation documents have a history and a fork policy")
+    elif record.history is None or record.fork is None:
+        reject(f"document {record.id}: a conversation document needs a history and a fork policy")
+    elif record.fork == "asOf" and record.history != "rewindable":
+        reject(f"document {record.id}: fork policy asOf needs a rewindable history")
+
+
+def scope_id(scope: Scope) -> int:
+    """Give the id that a scope belongs to; 0 is the session."""
+    if type(scope) is SessionScope:
+        return 0
+    id = scope.conversation_id if type(scope) is ConversationScope else scope.task_id  # type: ignore[union-attr]  # noqa: A001
+    check_reference(id)
+    return id
+
+
+SCOPE_TYPES: dict[type[Scope], int] = {SessionScope: 0, ConversationScope: 1, TaskScope: 2}
+
+
+def rewindable(record: DocumentRecord) -> bool:
+    """Tell whether a document keeps every revision, rather than those since its newest base."""
+    return record.history == "rewindable"
+
+
+@dataclass(slots=True)
+class DocumentWrites:
+    """The document writes of one batch in the order in which they take effect, whatever order they came in.
+
+    Contents go first, then the retirements of older incarnations, then the new ones: so that a document may be changed
+    and retired, and its address taken over, in one batch.
+    """
+
+    changes: list[DocumentChange] = field(default_factory=list)
+    retired: list[int] = field(default_factory=list)
+    created: list[DocumentCreate | DocumentCopy] = field(default_factory=list)
+    stillborn: set[int] = field(default_factory=set)
+    """Created and retired by the same batch."""
+
+
+def sort_documents(writes: list[Write]) -> DocumentWrites:
+    """Pick the document writes out of a batch and check that they do not contradict each other."""
+    result = DocumentWrites()
+    touched: set[int] = set()
+    retired: set[int] = set()
+    for write in writes:
+        if type(write) is DocumentChange:
+            _once(touched, write.id, "content")
+            result.changes.append(write)
+        elif type(write) is DocumentRetire:
+            _once(retired, write.id, "retirement")
+        elif type(write) is DocumentCreate or type(write) is DocumentCopy:
+            check_document(write.record)
+            _once(touched, write.record.id, "content")
+            result.created.append(write)
+    new = {write.record.id for write in result.created}
+    result.stillborn = retired & new
+    result.retired = sorted(retired - new)
+    for write in result.created:
+        if type(write) is DocumentCopy and (write.source in touched or write.source in retired):
+            reject(f"document {write.record.id} copies document {write.source}, which the same batch writes")
+    return result
+
+
+def _once(seen: set[int], id: int, what: str) -> None:  # noqa: A002
+    if id in seen:
+        reject(f"document {id} has more than one {what} in one batch")
+    seen.add(id)
+
+
+def check_copy(copy: DocumentCopy, source: DocumentRecord | None) -> DocumentRecord:
+    """Check that a copy's source can be copied to where the copy says; the lifetime is the caller's to check."""
+    record = copy.record
+    if source is None or type(source.scope) is not ConversationScope:
+        reject(f"document {record.id} copies document {copy.source}, which is no conversation document")
+    if (source.kind, source.key, source.history, source.fork) != (record.kind, record.key, record.history, record.fork):
+        reject(f"document {record.id} copies document {copy.source}, which has another definition")
+    return source
+
+
+# --- scans -----------------------------------------------------------------------------------------------------------
+
+
+def check_limit(limit: int) -> None:
+    """Check a page size."""
+    if limit < 1:
+        reject(f"a page holds at least one item, not {limit}")
+
+
+def check_text(*texts: str | None) -> None:
+    """Check that what is looked up could have been stored."""
+    for text in texts:
+        try:
+            if text is not None:
+                text.encode()
+        except UnicodeEncodeError:
+            reject(f"{text!r} is not valid Unicode text")
+
+
+def make_cursor(order: Order, after: int) -> Cursor:
+    """Make the cursor that goes on behind an item."""
+    return {"order": order, "after": after}
+
+
+def read_cursor(cursor: Cursor | None, order: Order | None, default: Order) -> tuple[Order, int | None]:
+    """Give the order in which a scan runs, and the item behind which it goes on (None: from the beginning)."""
+    if cursor is None:
+        return order or default, None
+    kept, after = cursor.get("order"), cursor.get("after")
+    if kept not in ("ascending", "descending") or type(after) is not int or not 0 <= after <= MAX_ID:
+        reject("a cursor must be the one that an earlier page of the same scan gave")
+    if order is not None and order != kept:
+        reject(f"the cursor belongs to a scan in {kept} order, not {order}")
+    return kept, after
