@@ -16,8 +16,6 @@ def materialise(record: DocumentRecord, newest_first: Iterable[Revision]) -> Sto
 
     Raises StorageCorrupt when there is no base, when a delta crosses versions, or when one does not fit.
     """
-    from ..chord import apply  # noqa: PLC0415
-
     deltas = []
     for base, version, body in newest_first:
         if base:
@@ -27,6 +25,7 @@ def materialise(record: DocumentRecord, newest_first: Iterable[Revision]) -> Sto
         raise StorageCorrupt(f"document {record.id} has no base")
     value = codec.decode_value(body)
     for delta_version, ops in reversed(deltas):
+        from ..chord import apply  # noqa: PLC0415
         if delta_version != version:
             raise StorageCorrupt(f"document {record.id} has a delta of version {delta_version} on version {version}")
         try:
