@@ -15,6 +15,10 @@ class ChordError(PerdureError):
     """A JSON value, an operation or a frame is not what chord's rules ask for. Nothing was changed."""
 
 
+class InvalidJson(ChordError):
+    """A value is not strict JSON. The message names the path of the offending part and what stands there."""
+
+
 class InvalidOp(ChordError):
     """An operation, or a whole frame, has the wrong shape."""
 
@@ -29,3 +33,19 @@ class OutOfRange(ChordError):
 
 class PathMissing(ChordError):
     """Something on the path is absent, or is not of the type that the operation needs."""
+
+
+class DraftRevoked(ChordError):
+    """A draft, or the change it belongs to, was used after the change had been prepared or aborted."""
+
+
+class StaleChange(ChordError):
+    """A tracker was asked for something out of turn.
+
+    A second change while one is open, a prepared change that belongs to another tracker or to an older revision,
+    or the value of a revision that was given up by `adopt(..., consume=True)`.
+    """
+
+
+class WatchTaken(ChordError):
+    """A watch or a state attachment already has the one consumer that it can have."""

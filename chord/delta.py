@@ -1,0 +1,234 @@
+"""From the drafts of a change to the operations that publish it.
+
+Only containers that were visited are looked at. Within one, its structure comes first (keys, splices, order), then the
+changes inside the containers it kept, addressed as they stand afterwards; an element that was added travels in its
+final state. Where single operations would be longer than the container they change, they give way to one replacement
+of it. Proved by the track vectors and by tests/chord/test_tracker.py.
+"""
+
+import json
+from bisect import bisect_left
+from collections.abc import Iterator, Sequence
+from itertools import pairwise
+
+from .apply import RESERVED, Op, Path
+from .draft import Draft, GrowingText, Slot, settle
+from .draft_dict import GONE, DictDraft
+from .draft_list import Hunk, ListDraft
+from .text import utf16_length
+from .values import ABSENT, Json, same_json
+
+_FEW = 8
+"""So many operations on one container are always published as they are."""
+
+
+def delta(root: Draft) -> list[Op]:
+    """The operations that lead from the base of `root` to its current value; none when they are the same."""
+    ops: list[Op] = []
+    _changes_within(root, [], ops)
+    return ops
+
+
+def _changes_within(draft: Draft, path: Path, ops: list[Op]) -> None:
+    """Add the operations for everything that changed in a container that was kept."""
+    mark = len(ops)
+    if type(draft) is DictDraft:
+        _object_changes(draft, path, ops)
+    elif type(draft) is ListDraft:
+        _array_changes(draft, path, ops)
+    made = len(ops) - mark
+    if made > _FEW and 2 * made > draft._size and fits(value := draft.settled(), json_size(ops[mark:])):
+        ops[mark:] = [_replacement(path, value)]
+
+
+def _replacement(path: Path, value: Json) -> Op:
+    return ["s", path, value] if path else ["r", value]
+
+
+def _object_changes(draft: DictDraft, path: Path, ops: list[Op]) -> None:
+    mark = len(ops)
+    for key, slot in draft._slots.items():
+        before = len(ops)
+        if slot is GONE:
+            ops.append(["d", [*path, key]])
+        else:
+            _slot_changes(slot, draft._base.get(key, ABSENT), [*path, key], ops)
+        if key in RESERVED and len(ops) > before:
+            # No path may lead over this key, but a value may hold it: the object is replaced as a whole.
+            ops[mark:] = [_replacement(path, draft.settled())]
+            return
+
+
+def _slot_changes(slot: Slot, old: Json, path: Path, ops: list[Op]) -> None:
+    """Add the operations that make `old`, which stands at `path`, what `slot` says."""
+    if isinstance(slot, Draft) and slot._base is old:
+        _changes_within(slot, path, ops)
+        return
+    if type(slot) is GrowingText and slot.head is old:
+        ops += _appended(path, "".join(slot.chunks))
+        return
+    value = settle(slot)
+    if type(value) is str and type(old) is str:
+        ops += text_changes(old, value, path)
+    elif old is ABSENT or not same_json(old, value):
+        ops.append(["s", path, value])
+
+
+# Text.
+
+
+def text_changes(old: str, new: str, path: Path) -> list[Op]:
+    """The operations from one text to another: append, trim at the front, both, or set."""
+    if new.startswith(old):
+        return _appended(path, new[len(old) :])
+    kept = _overlap(old, new)
+    # Two operations repeat the path and their frame; a short overlap does not pay for that.
+    if kept <= len(str(path)) + 12 and kept < len(new):
+        return [["s", path, new]]
+    trim: Op = ["t", path, utf16_length(old[: len(old) - kept])]
+    return [trim, ["a", path, new[kept:]]] if kept < len(new) else [trim]
+
+
+def _appended(path: Path, text: str) -> list[Op]:
+    return [["a", path, text]] if text else []
+
+
+def _overlap(old: str, new: str) -> int:
+    """Length of the longest end of `old` that `new` begins with; in very repetitive text possibly a shorter one."""
+    probe = new[:_PROBE]
+    place = old.find(probe, max(0, len(old) - len(new)))
+    for _ in range(_TRIES):
+        if place < 0:
+            break
+        if new.startswith(old[place:]):
+            return len(old) - place
+        place = old.find(probe, place + 1)
+    longest = min(len(old), len(new), _PROBE)
+    return next((size for size in range(longest, 0, -1) if old.endswith(new[:size])), 0)
+
+
+_PROBE = 64
+_TRIES = 64
+
+
+# Arrays.
+
+
+def _array_changes(draft: ListDraft, path: Path, ops: list[Op]) -> None:
+    if draft.dense:
+        _dense_changes(draft._base, draft._hunks[0].slots, path, ops)
+        return
+    _splice_all(draft._base, draft._hunks, path, ops)
+    for place, slot in sorted(draft._visited.items()):
+        index = draft.index_of_kept(place)
+        if index is not None:
+            _changes_within(slot, [*path, index], ops)
+
+
+def _splice_all(base: list[Json], hunks: Sequence[Hunk], path: Path, ops: list[Op]) -> None:
+    shift = 0
+    for hunk in hunks:
+        _splice(base[hunk.start : hunk.stop], hunk.slots, hunk.start + shift, path, ops)
+        shift += hunk.growth()
+
+
+def _splice(old: list[Json], new: list[Slot], index: int, path: Path, ops: list[Op]) -> None:
+    """Add the operations that put `new` where `old` stands, at `index` of the array at `path`."""
+    shorter = min(len(old), len(new))
+    low = next((i for i in range(shorter) if not _same(new[i], old[i])), shorter)
+    high = next((i for i in range(shorter - low) if not _same(new[-1 - i], old[-1 - i])), shorter - low)
+    old, new = old[low : len(old) - high], new[low : len(new) - high]
+    if not old and not new:
+        return
+    splice: list[Op] = [["p", path, index + low, len(old), [settle(slot) for slot in new]]]
+    singles: list[Op] = []
+    if len(old) == len(new):
+        for place, slot in enumerate(new):
+            _slot_changes(slot, old[place], [*path, index + low + place], singles)
+    one_for_one = len(old) == len(new) and (len(old) == 1 or json_size(singles) < json_size(splice))
+    ops += singles if one_for_one else splice
+
+
+def _same(slot: Slot, old: Json) -> bool:
+    return same_json(settle(slot), old)
+
+
+def _dense_changes(base: list[Json], slots: list[Slot], path: Path, ops: list[Op]) -> None:
+    """Find out by identity where each slot came from; publish the rest as splices or, if shorter, as a new order."""
+    origins = _origins(base, slots)
+    kept = _longest_rise(origins)
+    changes: list[Op] = []
+    _splice_all(base, list(_gaps(base, slots, origins, kept)), path, changes)
+    if len(kept) < len(slots) == len(base) and -1 not in origins:
+        order: list[Op] = [["m", path, origins]]
+        if json_size(order) < json_size(changes):
+            changes, kept = order, list(range(len(slots)))
+    ops += changes
+    for index in kept:
+        if isinstance(slots[index], Draft | GrowingText):
+            _slot_changes(slots[index], base[origins[index]], [*path, index], ops)
+
+
+def _origins(base: list[Json], slots: list[Slot]) -> list[int]:
+    """For each slot the place in the base of the element that it is, or -1. No place is given twice."""
+    places: dict[int, list[int]] = {}
+    for place in range(len(base) - 1, -1, -1):
+        places.setdefault(id(base[place]), []).append(place)
+    origins = []
+    for slot in slots:
+        element = slot._base if isinstance(slot, Draft) else slot.head if type(slot) is GrowingText else slot
+        found = places.get(id(element))
+        origins.append(found.pop() if found else -1)
+    return origins
+
+
+def _longest_rise(origins: list[int]) -> list[int]:
+    """Indexes of a longest rising subsequence of `origins`, without the -1: the elements that need not move."""
+    ends: list[int] = []  # ends[n]: the smallest origin that a rise of n + 1 elements can end with
+    lasts: list[int] = []  # and the index that it stands at
+    before: dict[int, int] = {}
+    for index, origin in enumerate(origins):
+        if origin < 0:
+            continue
+        length = bisect_left(ends, origin)
+        if length:
+            before[index] = lasts[length - 1]
+        ends[length : length + 1] = [origin]
+        lasts[length : length + 1] = [index]
+    rise = lasts[-1:]
+    while rise and rise[-1] in before:
+        rise.append(before[rise[-1]])
+    return rise[::-1]
+
+
+def _gaps(base: list[Json], slots: list[Slot], origins: list[int], kept: list[int]) -> Iterator[Hunk]:
+    """The hunks between slots that stay where they are relative to each other."""
+    edges = [(-1, -1), *((index, origins[index]) for index in kept), (len(slots), len(base))]
+    for (index, origin), (next_index, next_origin) in pairwise(edges):
+        if next_index - index > 1 or next_origin - origin > 1:
+            yield Hunk(origin + 1, next_origin, slots[index + 1 : next_index])
+
+
+# Sizes.
+
+
+def json_size(value: Json) -> int:
+    """Length of the JSON text of `value`, in characters."""
+    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
+
+
+def fits(value: Json, limit: int) -> bool:
+    """Whether the JSON text of `value` is about as short as `limit`, found out in time that `limit` bounds."""
+    waiting = [value]
+    size = 0
+    while waiting and size <= limit:
+        item = waiting.pop()
+        size += 3
+        if type(item) is str:
+            size += len(item)
+        elif type(item) is dict:
+            size += sum(map(len, item)) + 3 * len(item)
+            waiting += item.values()
+        elif type(item) is list:
+            waiting += item
+    return size <= limit
