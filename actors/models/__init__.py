@@ -8,6 +8,7 @@ their SDK when their first request is made, so importing this package costs noth
 from .clock import Clock, WallClock
 from .errors import classify, error_info, from_exception
 from .events import BlockEnd, BlockStart, Delta, Done, Event, Start
+from .factories import anthropic, from_env, scripted
 from .messages import (
     AssistantMessage,
     Block,
@@ -88,6 +89,7 @@ __all__ = [
     "UserMessage",
     "WallClock",
     "answer_text",
+    "anthropic",
     "call",
     "classify",
     "context_tokens",
@@ -96,10 +98,12 @@ __all__ = [
     "error_info",
     "estimate_output",
     "estimate_tokens",
+    "from_env",
     "from_exception",
     "from_json",
     "interrupted",
     "plain_text",
+    "scripted",
     "system_update",
     "text",
     "to_json",

@@ -105,7 +105,7 @@ _OVERFLOW = (
     r"model_context_window_exceeded|context_length_exceeded|request_too_large",
     r"exceeded (max )?context length",
     r"range of input length should be",
-    r"too many tokens|token limit exceeded",
+    r"too many tokens|token limit exceeded|exceed context limit",
 )
 _NOT_OVERFLOW = (r"throttling error:", r"service unavailable:", r"rate limit", r"too many requests")
 
@@ -120,6 +120,7 @@ _BILLING = (
 )
 
 _PHRASES: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
+    ("auth", (r"could not resolve authentication", r"missing credentials|api_key client option must be set")),
     (
         "overloaded",
         (
@@ -128,7 +129,7 @@ _PHRASES: tuple[tuple[ErrorKind, tuple[str, ...]], ...] = (
             r"subscription_sharing_(usage|user)_unavailable",
         ),
     ),
-    ("rate_limit", (r"rate.?limit|too many requests|\b429\b|retry delay",)),
+    ("rate_limit", (r"rate.?limit|too many requests|throttl|\b429\b|retry delay",)),
     ("timeout", (r"timed? ?out|etimedout|\b(504|524)\b|did not get a response",)),
     (
         "transport",
@@ -161,6 +162,14 @@ _CLASSES: tuple[tuple[ErrorKind, frozenset[str]], ...] = (
 )
 
 
+class ProviderFailure(Exception):
+    """Ends a stream with a failure that is classified already; never leaves an adapter."""
+
+    def __init__(self, info: ErrorInfo) -> None:
+        super().__init__(info.message)
+        self.info = info
+
+
 def classify(
     message: str,
     *,
@@ -188,6 +197,8 @@ def error_info(kind: ErrorKind, message: str, **details: Any) -> ErrorInfo:
 
 def from_exception(error: BaseException, *, now: int) -> ErrorInfo:
     """Classify what an SDK, its HTTP library or Python raised. `now` (ms since 1970) dates a `retry-after` date."""
+    if isinstance(error, ProviderFailure):
+        return error.info
     status = getattr(error, "status_code", None)
     headers = getattr(getattr(error, "response", None), "headers", None) or {}
     codes = list(_codes_of(error))

@@ -157,7 +157,7 @@ class Usage(_Record, frozen=True):
     output: int = _kept(0)
     cache_read: int = _kept(0)
     cache_write: int = _kept(0)
-    cache_write_1h: int | None = None
+    cache_write_1h: int | None = msgspec.field(default=None, name="cacheWrite1h")
     reasoning: int | None = None
     total_tokens: int = _kept(0)
     cost: Cost = _kept(Cost())

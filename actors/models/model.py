@@ -56,6 +56,9 @@ class Model(Protocol):
         stream, or `aclose()` on it, closes the connection at once; who leaves the loop early must `aclose()`.
         """
 
+    async def aclose(self) -> None:
+        """Close the connections that the running loop keeps open; a later request opens new ones."""
+
 
 Factory: TypeAlias = Callable[[str], Model]
 """Makes the model with this id at a provider; called once per id, on first use."""
@@ -103,6 +106,11 @@ class Models:
             near = difflib.get_close_matches(ref, self._models, n=1)
             raise ModelUnavailable(ref, near[0] if near else "")
         return model
+
+    async def aclose(self) -> None:
+        """Close the connections that the models keep open on the running loop."""
+        for model in self._models.values():
+            await model.aclose()
 
     def names(self) -> list[str]:
         """The names of the models registered or made so far, sorted."""

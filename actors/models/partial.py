@@ -10,8 +10,8 @@ import msgspec
 from msgspec.structs import replace
 
 from .events import BlockEnd, BlockStart, Delta, Done, Event, Start
-from .messages import AssistantMessage, Block, Text, Thinking, ToolCall, Usage, to_json
-from .tokens import estimate_output
+from .messages import AssistantMessage, Block, Text, Thinking, ToolCall, to_json
+from .tokens import with_estimated_output
 
 Path: TypeAlias = tuple[str | int, ...]
 """Keys and indices from the message's JSON (as `to_json` writes it) down to a value."""
@@ -85,11 +85,10 @@ class Partial:
 def interrupted(message: AssistantMessage) -> AssistantMessage:
     """What remains of a message whose stream will not go on: the content that was shown, `aborted`.
 
-    Its calls can no longer be executed. Output that the provider has not counted is estimated, and marked so.
+    Its calls can no longer be executed. The output tokens are estimated, and marked so.
     """
     content = [_unfinished(block) if isinstance(block, ToolCall) else block for block in message.content]
-    stopped = replace(message, content=content, stop_reason="aborted")
-    return stopped if stopped.usage.output else replace(stopped, usage=_estimated(stopped))
+    return with_estimated_output(replace(message, content=content, stop_reason="aborted"))
 
 
 class _Slot:
@@ -147,11 +146,6 @@ def _unfinished(call: ToolCall) -> ToolCall:
     return replace(
         call, arguments_error=call.arguments_error or "The answer was interrupted before this call could run"
     )
-
-
-def _estimated(message: AssistantMessage) -> Usage:
-    usage, output = message.usage, estimate_output(message)
-    return replace(usage, output=output, total_tokens=usage.total_tokens + output, estimated=True)
 
 
 def _diff(old: Any, new: Any, path: Path) -> list[Change]:

@@ -75,6 +75,9 @@ class ScriptedModel:
         async for event in playing.play(await self._answer(request), request):
             yield event
 
+    async def aclose(self) -> None:
+        """Nothing is open."""
+
     async def _answer(self, request: ModelRequest) -> Answer:
         try:
             answer = self._script(request)
@@ -89,6 +92,7 @@ class ScriptedModel:
             api=self.api,
             provider=self.provider,
             model=self.id,
+            stop_reason="pending",
             response_id=f"resp_{_digest(request, 0)}",
             usage=Usage(input=tokens, total_tokens=tokens),
             thinking_level=None if request.thinking_level == "off" else request.thinking_level,
@@ -162,6 +166,7 @@ class _Playing:
         usage, output = self._message.usage, estimate_output(self._message)
         return replace(
             self._message,
+            stop_reason="stop",
             usage=replace(usage, output=output, total_tokens=usage.input + output),
             duration_ms=self._clock.now() - self._message.timestamp,
         )

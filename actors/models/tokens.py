@@ -10,6 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
+from msgspec.structs import replace
 
 from .messages import (
     AssistantMessage,
@@ -23,9 +24,11 @@ from .messages import (
     ToolCall,
     Usage,
 )
-from .request import system_update
+from .request import ModelRequest, system_update
 
 CHARS_PER_TOKEN = 3.5
+_MARGIN = 4_096
+_SMALL_ANSWER = 32_768
 IMAGE_CHARS = 4_800
 """A picture weighs as much as this many characters (about 1,370 tokens), whatever its size."""
 
@@ -51,6 +54,30 @@ def context_tokens(messages: Sequence[Message]) -> int:
         if isinstance(message, AssistantMessage) and _counts(message, messages[:index]):
             return _reported(message.usage) + estimate_tokens(messages[index + 1 :])
     return estimate_tokens(messages)
+
+
+def answer_room(request: ModelRequest, *, window: int, limit: int) -> int:
+    """Tokens to allow an answer: what the request asks for or `limit`, less where the context leaves less.
+
+    The estimate may be wrong by a few per cent, so a margin stays free: 15 % of it and at least 4,096 tokens. Where
+    that would leave little, an answer of up to 32,768 tokens is risked with the fixed margin only.
+    """
+    wanted = min(request.max_tokens or limit, limit)
+    if window <= 0:
+        return wanted
+    used = context_tokens(request.messages)
+    room = window - used - max(_MARGIN, math.ceil(used * 0.15))
+    if room < _SMALL_ANSWER:
+        room = min(_SMALL_ANSWER, window - used - _MARGIN)
+    return max(1, min(wanted, room))
+
+
+def with_estimated_output(message: AssistantMessage) -> AssistantMessage:
+    """A message whose stream broke off, its output tokens estimated (at least what the provider counted)."""
+    usage = message.usage
+    output = max(usage.output, estimate_output(message))
+    total = usage.total_tokens - usage.output + output
+    return replace(message, usage=replace(usage, output=output, total_tokens=total, estimated=True))
 
 
 def _counts(message: AssistantMessage, before: Sequence[Message]) -> bool:

@@ -1,0 +1,231 @@
+"""From a request to the body of an Anthropic Messages call. Pure.
+
+Messages are only ever added at the end, the prompt and the first tools never change, so that caches stay warm and
+thinking stays valid (turns.py says from where to where). The vendor's rules that shape what is written:
+
+- user and model alternate and the user begins; results stand first in the user message after their calls;
+- a system message stands right before a model message or at the end, and never alone before a user message;
+- no blank text, no model message that ends in thinking, no picture in an error result;
+- on models without mid-conversation changes, a change of the prompt is told as a user, in a `system_update` tag, and
+  tools that changed are rewritten at the top, which costs the cache but is the only way to offer them.
+"""
+
+from collections.abc import Iterable
+from typing import Any, TypeAlias
+
+from .anthropic_profile import Profile, budget_of, effort_of
+from .messages import Block, Content, Image, Opaque, SystemMessage, Text, Thinking, ToolCall, ToolSpec
+from .request import ModelRequest, current_tools, system_update
+from .tokens import answer_room
+from .turns import Identity, ModelTurn, Result, ResultsTurn, SystemTurn, Transcript, Turn, UserTurn, arrange
+
+Wire: TypeAlias = dict[str, Any]
+
+GO_ON = "Continue."
+"""Said for the user where the protocol wants a user message and the transcript has none."""
+
+NO_OUTPUT = "(no output)"
+"""Content of a result that has none: some servers refuse an empty one."""
+
+_IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+_BINDING_BETA = "thinking-binding-controls-2026-08-01"
+_CHANGE_BETAS = ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15")
+_SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
+
+
+def render_request(request: ModelRequest, model: Identity, profile: Profile, *, cache_ttl: str | None) -> Wire:
+    """The arguments of `messages.create` for a request, `extra_headers` included when it needs beta features."""
+    transcript = arrange(request.messages, model)
+    messages = render_messages(transcript.turns, profile)
+    betas = _change_betas(transcript) if profile.changes else []
+    body: Wire = {
+        "model": model.id,
+        "max_tokens": answer_room(request, window=profile.context_window, limit=profile.max_tokens),
+        "messages": messages,
+    }
+    tools = transcript.tools if profile.changes else current_tools(request.messages)
+    optional: Wire = {
+        "system": transcript.system,
+        "tools": [_tool(tool) for tool in tools],
+        "cache_control": {"type": "ephemeral", "ttl": cache_ttl} if cache_ttl else None,
+        "metadata": {"user_id": user} if (user := request.metadata.get("user_id")) else None,
+        **_thinking(request, profile, body["max_tokens"], transcript.turns),
+    }
+    body.update((key, value) for key, value in optional.items() if value)
+    if profile.binds:
+        betas.append(_BINDING_BETA)
+    headers = {**request.headers, **({"anthropic-beta": ",".join(betas)} if betas else {})}
+    return {**body, "extra_headers": headers} if headers else body
+
+
+def render_messages(turns: Iterable[Turn], profile: Profile) -> list[Wire]:
+    """The turns as wire messages, ready to be answered."""
+    writer = _Writer(profile)
+    for turn in turns:
+        writer.write(turn)
+    return writer.finish()
+
+
+class _Writer:
+    """Writes turns down in order; keeps user and model alternating."""
+
+    def __init__(self, profile: Profile) -> None:
+        self._profile = profile
+        self._messages: list[Wire] = []
+        self._system: list[Wire] = []
+
+    def write(self, turn: Turn) -> None:
+        match turn:
+            case UserTurn():
+                self._user(self._content(turn.content))
+            case ResultsTurn():
+                self._user([self._result(result) for result in turn.results])
+                self._user([image for result in turn.results for image in self._moved_images(result)])
+            case SystemTurn():
+                self._change(turn.message)
+            case ModelTurn():
+                self._model(render_blocks(turn.content, own=turn.own))
+
+    def finish(self) -> list[Wire]:
+        self._await_model()
+        return self._messages
+
+    def _user(self, blocks: list[Wire]) -> None:
+        if self._messages and self._messages[-1]["role"] == "user":
+            self._messages[-1]["content"] += blocks
+        elif blocks:
+            self._messages.append({"role": "user", "content": blocks})
+
+    def _model(self, blocks: list[Wire]) -> None:
+        said = _without_last_thinking(blocks)
+        if said:
+            self._await_model()
+            self._messages.append({"role": "assistant", "content": said})
+
+    def _await_model(self) -> None:
+        """Bring the messages into a state that a model message may follow."""
+        if not self._messages or self._messages[-1]["role"] != "user":
+            self._user([_text(GO_ON)])
+        if self._system:
+            self._messages.append({"role": "system", "content": self._system})
+            self._system = []
+
+    def _change(self, message: SystemMessage) -> None:
+        told = system_update(message)
+        if self._profile.changes:
+            self._system += [*_tool_changes(message), *([_text(told)] if told else [])]
+        elif told:
+            self._user([_text(f"<system_update>\n{told}\n</system_update>")])
+
+    def _result(self, result: Result) -> Wire:
+        content = [block for block in result.content if not (result.is_error and isinstance(block, Image))]
+        wire: Wire = {"type": "tool_result", "tool_use_id": result.id}
+        wire["content"] = self._content(content) or [_text(NO_OUTPUT)]
+        return {**wire, "is_error": True} if result.is_error else wire
+
+    def _moved_images(self, result: Result) -> list[Wire]:
+        return self._content(block for block in result.content if result.is_error and isinstance(block, Image))
+
+    def _content(self, content: Iterable[Content]) -> list[Wire]:
+        return [self._image(block) if isinstance(block, Image) else _text(block.text) for block in content]
+
+    def _image(self, image: Image) -> Wire:
+        if not self._profile.images:
+            return _text("(picture left out: the model cannot see pictures)")
+        if image.mime_type not in _IMAGE_TYPES or not image.data:
+            return _text(f"(picture left out: {image.mime_type or 'its type'} cannot be shown)")
+        source = {"type": "base64", "media_type": image.mime_type, "data": image.data}
+        return {"type": "image", "source": source}
+
+
+def render_blocks(content: list[Block], *, own: bool, paused: bool = False) -> list[Wire]:
+    """The blocks of a model's message; what the provider added to them only when they are the model's own.
+
+    A server's own tool call without its result is left out, unless the turn is paused and shall be continued.
+    """
+    answered = {data.get("tool_use_id") for block in content if (data := _opaque(block))}
+    wires = [wire for block in content if (wire := _block(block, own=own))]
+    return [wire for wire in wires if paused or wire["type"] not in _SERVER_CALLS or wire.get("id") in answered]
+
+
+def _block(block: Block, *, own: bool) -> Wire | None:
+    """The wire form of a block; None when it cannot be sent. A block's added fields follow its own, as they came."""
+    added = block.provider_data if own and isinstance(block.provider_data, dict) else {}
+    match block:
+        case Text():
+            return {"type": "text", "text": block.text, **added}
+        case ToolCall():
+            return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.arguments, **added}
+        case Thinking(redacted=True):
+            return {"type": "redacted_thinking", **added} if added.get("data") else None
+        case Thinking():
+            # Without its signature (an interrupted stream) thinking is refused.
+            return {"type": "thinking", "thinking": block.thinking, **added} if added.get("signature") else None
+        case Opaque():
+            return _opaque(block)
+    return None
+
+
+def _opaque(block: Block) -> Wire | None:
+    return block.data if isinstance(block, Opaque) and isinstance(block.data, dict) and "type" in block.data else None
+
+
+def _without_last_thinking(blocks: list[Wire]) -> list[Wire]:
+    end = len(blocks)
+    while end and blocks[end - 1]["type"] in ("thinking", "redacted_thinking"):
+        end -= 1
+    return blocks[:end]
+
+
+def _tool(tool: ToolSpec) -> Wire:
+    return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
+
+
+def _tool_changes(message: SystemMessage) -> list[Wire]:
+    """Withdrawn tools by name, new ones by value, so that the list at the top stays as it is."""
+    removed = [{"type": "tool_reference", "name": tool.name} for tool in message.tools_removed or ()]
+    added = [{"type": "tool_definition", "definition": _tool(tool)} for tool in message.tools_added or ()]
+    return [
+        *({"type": "tool_removal", "tool": tool} for tool in removed),
+        *({"type": "tool_addition", "tool": tool} for tool in added),
+    ]
+
+
+def _change_betas(transcript: Transcript) -> list[str]:
+    changed = (turn.message for turn in transcript.turns if isinstance(turn, SystemTurn))
+    return list(_CHANGE_BETAS) if any(message.tools_added or message.tools_removed for message in changed) else []
+
+
+def _thinking(request: ModelRequest, profile: Profile, max_tokens: int, turns: list[Turn]) -> Wire:
+    level = request.thinking_level
+    if profile.thinking == "adaptive":
+        return _adaptive(request, profile)
+    if profile.thinking == "none" or level == "off" or not _may_think(turns):
+        return {}
+    budget = budget_of(level, max_tokens)
+    return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget else {}
+
+
+def _adaptive(request: ModelRequest, profile: Profile) -> Wire:
+    wire: Wire = {}
+    if request.thinking_level != "off":
+        wire["thinking"] = {"type": "adaptive", "display": "summarized"}
+        wire["output_config"] = {"effort": effort_of(request.thinking_level, profile.efforts)}
+    if profile.binds:
+        # These models think anyway. A compaction or an edit changes what stands before kept thinking; the server
+        # shall then drop the thinking, not the request.
+        binding = {"prefix_mismatch_behavior": "drop_block"}
+        wire["thinking"] = {"type": "adaptive", **wire.get("thinking", {}), "block_binding": binding}
+    return wire
+
+
+def _may_think(turns: list[Turn]) -> bool:
+    """Whether a model with a budget may think now: not in the middle of a round that began without thinking."""
+    if not turns or not isinstance(turns[-1], ResultsTurn):
+        return True
+    began = next(turn for turn in reversed(turns) if isinstance(turn, ModelTurn))
+    return isinstance(began.content[0], Thinking) and began.own
+
+
+def _text(text: str) -> Wire:
+    return {"type": "text", "text": text}

@@ -1,0 +1,42 @@
+"""SDK clients, made late and kept per event loop.
+
+Importing an SDK takes seconds and building a client reads certificates, so both happen in a thread, at the first
+request. A client's connections belong to the loop that opened them, so every loop has its own client: one model object
+may serve a daemon's background loop and a test's short ones alike.
+"""
+
+import asyncio
+import importlib
+from collections.abc import Callable
+from types import ModuleType
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from . import pricing
+
+
+class Clients:
+    """The clients of one server. `make` gets the SDK's module and builds one."""
+
+    def __init__(self, sdk: str, make: Callable[[ModuleType], Any]) -> None:
+        self._sdk = sdk
+        self._make = make
+        self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
+
+    async def get(self) -> Any:
+        """The running loop's client."""
+        loop = asyncio.get_running_loop()
+        client = self._clients.get(loop)
+        if client is None:
+            client = self._clients.setdefault(loop, await asyncio.to_thread(self._build))
+        return client
+
+    async def aclose(self) -> None:
+        """Close the running loop's client and its idle connections; a later request opens a new one."""
+        client = self._clients.pop(asyncio.get_running_loop(), None)
+        if client is not None:
+            await client.close()
+
+    def _build(self) -> Any:
+        pricing.load()
+        return self._make(importlib.import_module(self._sdk))

@@ -1,0 +1,81 @@
+"""The short way to a model: `models.anthropic("claude-opus-5-5")`, `models.scripted(script)`, `models.from_env()`."""
+
+import os
+from collections.abc import Mapping
+from typing import Any, Literal
+from urllib.parse import urlsplit
+
+from msgspec.structs import replace
+
+from .anthropic_messages import AnthropicModel, anthropic_clients
+from .anthropic_profile import profile_of
+from .clients import Clients
+from .clock import Clock, WallClock
+from .model import Models
+from .scripting import Script, ScriptedModel
+
+IDLE_TIMEOUT_S = 300.0
+"""Silence after which a server counts as gone. Local servers say nothing while they read a long prompt."""
+
+_ANTHROPIC_HOST = ".anthropic.com"
+_NO_KEY = "none"
+_ANTHROPIC_ENV = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "ANTHROPIC_BASE_URL")
+
+
+def anthropic(
+    model_id: str,
+    *,
+    api_key: str | None = None,
+    base_url: str | None = None,
+    provider: str = "anthropic",
+    headers: Mapping[str, str] | None = None,
+    context_window: int | None = None,
+    max_tokens: int | None = None,
+    thinking: Literal["adaptive", "budget", "none"] | None = None,
+    cache_ttl: Literal["5m", "1h"] | None = "5m",
+    idle_timeout_s: float = IDLE_TIMEOUT_S,
+    clock: Clock | None = None,
+) -> AnthropicModel:
+    """A model over the Anthropic Messages API, at the vendor or at any server that speaks it (`base_url`).
+
+    Key and server default to what the SDK finds in the environment; a server that needs no key gets a dummy. Give a
+    compatible server a `provider` name of its own: it is part of the model's name, and keeps one server's signatures
+    away from another. `context_window`, `max_tokens` and `thinking` override what is known of the model.
+    """
+    known = {"context_window": context_window, "max_tokens": max_tokens, "thinking": thinking}
+    profile = replace(profile_of(model_id), **{key: value for key, value in known.items() if value is not None})
+    return AnthropicModel(
+        model_id,
+        _anthropic_clients(base_url, api_key, headers or {}),
+        profile,
+        provider=provider,
+        cache_ttl=cache_ttl,
+        idle_timeout_s=idle_timeout_s,
+        clock=clock or WallClock(),
+    )
+
+
+def scripted(script: Script, **options: Any) -> ScriptedModel:
+    """A model that answers by script; the options are those of `ScriptedModel`."""
+    return ScriptedModel(script, **options)
+
+
+def from_env() -> Models:
+    """A register with every provider that the environment has credentials or a server for.
+
+    `ANTHROPIC_API_KEY`, `ANTHROPIC_AUTH_TOKEN` or `ANTHROPIC_BASE_URL` give `anthropic/<any model id>`. Nothing is
+    imported or connected until a model is asked.
+    """
+    models = Models()
+    if any(os.environ.get(name) for name in _ANTHROPIC_ENV):
+        models.provide("anthropic", anthropic)
+    return models
+
+
+def _anthropic_clients(base_url: str | None, api_key: str | None, headers: Mapping[str, str]) -> Clients:
+    """Clients for the vendor, or for a compatible server, which may want the key in the header of older versions."""
+    server = base_url or os.environ.get("ANTHROPIC_BASE_URL")
+    if server is None or (urlsplit(server).hostname or "").endswith(_ANTHROPIC_HOST):
+        return anthropic_clients(base_url=base_url, api_key=api_key, headers=dict(headers))
+    key = api_key or os.environ.get("ANTHROPIC_API_KEY") or _NO_KEY
+    return anthropic_clients(base_url=base_url, api_key=key, headers={"x-api-key": key, **headers})

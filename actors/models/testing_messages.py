@@ -1,0 +1,154 @@
+"""The Anthropic Messages protocol for tests: streams to play, and the rules the real service checks requests by."""
+
+import json
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import pairwise
+from typing import Any
+
+from .testing import Reply, Step, pieces, sse
+
+Wire = dict[str, Any]
+
+_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
+
+
+def message_start(model: str = "claude-opus-5-5", **usage: Any) -> bytes:
+    """The first event. Usage defaults to 10 input tokens and 1 of output."""
+    counts = {"input_tokens": 10, "output_tokens": 1, **usage}
+    message = {"id": "msg_1", "type": "message", "role": "assistant", "content": [], "model": model}
+    return _event("message_start", message={**message, "stop_reason": None, "stop_sequence": None, "usage": counts})
+
+
+def block_events(index: int, block: Wire, *, size: int = 5) -> list[bytes]:
+    """A block of the final message as the events that stream it, in pieces of `size` characters.
+
+    `input` may be given as text, to send JSON that is broken or cut.
+    """
+    deltas = [_event("content_block_delta", index=index, delta=delta) for delta in _deltas(block, size)]
+    start = _event("content_block_start", index=index, content_block=_started(block))
+    return [start, *deltas, _event("content_block_stop", index=index)]
+
+
+def message_end(stop_reason: str | None = "end_turn", *, details: Wire | None = None, **usage: Any) -> list[bytes]:
+    """The last two events. Usage defaults to 20 output tokens."""
+    delta = {"stop_reason": stop_reason, "stop_sequence": None, **({"stop_details": details} if details else {})}
+    ending = _event("message_delta", delta=delta, usage={"output_tokens": 20, **usage})
+    return [ending, _event("message_stop")]
+
+
+def stream_reply(*blocks: Wire, stop_reason: str = "end_turn", details: Wire | None = None, size: int = 5) -> Reply:
+    """A whole, undisturbed answer made of these blocks."""
+    body = [event for index, block in enumerate(blocks) for event in block_events(index, block, size=size)]
+    return reply([message_start(), *body, *message_end(stop_reason, details=details)])
+
+
+def reply(steps: Sequence[Step]) -> Reply:
+    """A stream of these steps, with a request id."""
+    return Reply(steps=steps, headers={"request-id": "req_1"})
+
+
+def stream_error(kind: str, message: str) -> bytes:
+    """An error inside a stream."""
+    return _event("error", error={"type": kind, "message": message})
+
+
+def problems(body: Wire, *, signatures: Iterable[str] = ()) -> list[str]:
+    """What the real service would refuse a request for; empty when nothing.
+
+    `signatures` are those that the asked model made; any other is refused.
+    """
+    known = set(signatures)
+    found = [problem for message in body["messages"] for problem in _message_problems(message, known)]
+    return [*found, *_order_problems(body["messages"]), *_call_problems(body["messages"]), *_surrogates(body)]
+
+
+def _event(name: str, **data: Any) -> bytes:
+    return sse(name, {"type": name, **data})
+
+
+def _started(block: Wire) -> Wire:
+    empty: dict[str, Wire] = {
+        "text": {"text": ""},
+        "thinking": {"thinking": "", "signature": ""},
+        "tool_use": {"input": {}},
+        "server_tool_use": {"input": {}},
+    }
+    return {**block, **empty.get(block["type"], {})}
+
+
+def _deltas(block: Wire, size: int) -> Iterator[Wire]:
+    match block["type"]:
+        case "text":
+            yield from ({"type": "text_delta", "text": piece} for piece in pieces(block["text"], size))
+        case "thinking":
+            yield from ({"type": "thinking_delta", "thinking": piece} for piece in pieces(block["thinking"], size))
+            if "signature" in block:
+                yield {"type": "signature_delta", "signature": block["signature"]}
+        case "tool_use" | "server_tool_use":
+            given = block["input"]
+            text = given if isinstance(given, str) else json.dumps(given)
+            yield from ({"type": "input_json_delta", "partial_json": piece} for piece in pieces(text, size))
+
+
+def _message_problems(message: Wire, signatures: set[str]) -> Iterator[str]:
+    if not message["content"]:
+        yield f"empty {message['role']} message"
+    for block in message["content"]:
+        if block["type"] == "text" and not block["text"].strip():
+            yield "blank text"
+        if block["type"] == "tool_use" and not (_ID.fullmatch(block["id"]) and _NAME.fullmatch(block["name"])):
+            yield f"call {block['id']!r} of {block['name']!r}: id or name is not valid"
+        if block["type"] == "tool_result":
+            yield from _result_problems(block)
+        if block["type"] == "thinking" and block.get("signature") not in signatures:
+            yield f"invalid signature {block.get('signature')!r}"
+    if message["role"] == "assistant" and message["content"][-1:] and "thinking" in message["content"][-1]["type"]:
+        yield "an assistant message ends in thinking"
+
+
+def _result_problems(block: Wire) -> Iterator[str]:
+    if not block["content"]:
+        yield "empty result"
+    if any(part["type"] == "text" and not part["text"].strip() for part in block["content"]):
+        yield "blank text in a result"
+    if block.get("is_error") and any(part["type"] != "text" for part in block["content"]):
+        yield "an error result holds more than text"
+
+
+def _order_problems(messages: list[Wire]) -> Iterator[str]:
+    roles = [message["role"] for message in messages]
+    if roles[:1] != ["user"]:
+        yield "the first message is not the user's"
+    if roles[-1:] == ["assistant"]:
+        yield "the last message is the assistant's"
+    for before, after in zip(roles, [*roles[1:], "assistant"], strict=True):
+        if before == "system" and after != "assistant":
+            yield f"role 'system' before {after!r}"
+    talking = [role for role in roles if role != "system"]
+    if any(a == b for a, b in pairwise(talking)):
+        yield "roles do not alternate"
+
+
+def _call_problems(messages: list[Wire]) -> Iterator[str]:
+    calls = [block["id"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
+    if len(calls) != len(set(calls)):
+        yield "call ids are not unique"
+    for message, following in zip(messages, [*messages[1:], {"role": "user", "content": []}], strict=True):
+        asked = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
+        kinds = [block["type"] for block in following["content"]]
+        given = [block["tool_use_id"] for block in following["content"] if block["type"] == "tool_result"]
+        if message["role"] == "assistant" and asked != given:
+            yield f"calls {asked} are answered by {given}"
+        if kinds[: len(given)] != ["tool_result"] * len(given):
+            yield "results do not come first"
+        if message["role"] != "assistant" and given:
+            yield "results without a call"
+
+
+def _surrogates(body: Wire) -> Iterator[str]:
+    try:
+        json.dumps(body, ensure_ascii=False).encode()
+    except UnicodeEncodeError:
+        yield "half a surrogate pair"
