@@ -11,6 +11,7 @@ from .errors import StorageRejected
 from .records import (
     MAX_ID,
     Batch,
+    ConversationRecord,
     ConversationScope,
     DocumentChange,
     DocumentCopy,
@@ -50,6 +51,14 @@ def check_reference(id: int) -> None:  # noqa: A002
     """Check that an id which a record refers to can be one."""
     if not 0 < id <= MAX_ID:
         reject(f"{id} is not an id: expected 1 to {MAX_ID}")
+
+
+def check_parent(record: ConversationRecord) -> None:
+    """Check that a conversation's ancestors are older than itself, so that there is no circle of them."""
+    if record.parent is not None:
+        check_reference(record.parent.at)
+        if record.parent.conversation_id >= record.id:
+            reject(f"conversation {record.id} cannot be a fork of the younger {record.parent.conversation_id}")
 
 
 def check_submission(record: SubmissionRecord) -> None:
@@ -102,7 +111,7 @@ class DocumentWrites:
 
 
 def sort_documents(writes: list[Write]) -> DocumentWrites:
-    """Pick the document writes out of a batch and check that they do not contradict each other."""
+    """Sort the document writes of a batch and check that they do not contradict each other."""
     result = DocumentWrites()
     touched: set[int] = set()
     retired: set[int] = set()
@@ -116,6 +125,8 @@ def sort_documents(writes: list[Write]) -> DocumentWrites:
             check_document(write.record)
             _once(touched, write.record.id, "content")
             result.created.append(write)
+        else:
+            reject(f"{type(write).__name__} is not a write")
     new = {write.record.id for write in result.created}
     result.stillborn = retired & new
     result.retired = sorted(retired - new)
@@ -146,8 +157,8 @@ def check_copy(copy: DocumentCopy, source: DocumentRecord | None) -> DocumentRec
 
 def check_limit(limit: int) -> None:
     """Check a page size."""
-    if limit < 1:
-        reject(f"a page holds at least one item, not {limit}")
+    if not 0 < limit <= MAX_ID:
+        reject(f"a page holds 1 to {MAX_ID} items, not {limit}")
 
 
 def check_text(*texts: str | None) -> None:

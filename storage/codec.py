@@ -28,14 +28,14 @@ decode_ops = msgspec.json.Decoder(list[Any]).decode
 _encode = msgspec.json.Encoder().encode
 
 
-def encode(value: Json) -> bytes:
+def encode(value: Json) -> str:
     """Encode a record or value. Raises StorageRejected for one that is not storable JSON, half surrogates included."""
     try:
-        return _encode(value)
+        return _encode(value).decode()
     except (TypeError, ValueError, RecursionError, msgspec.MsgspecError) as error:
         raise StorageRejected(f"not storable as JSON: {error}") from error
 
 
-def encode_content(content: Base | Delta) -> bytes:
+def encode_content(content: Base | Delta) -> str:
     """Encode what a revision stores: a base's value, or a delta's operations."""
     return encode(content.value if isinstance(content, Base) else content.ops)

@@ -16,6 +16,7 @@ from .ancestry import Segment, segments
 from .checks import (
     check_copy,
     check_counters,
+    check_parent,
     check_reference,
     check_submission,
     reject,
@@ -88,7 +89,7 @@ class EntryRow(msgspec.Struct, frozen=True):
     conversation_id: int
     seq: int
     is_head: bool
-    body: bytes
+    body: str
 
 
 class Revision(msgspec.Struct, frozen=True):
@@ -97,7 +98,7 @@ class Revision(msgspec.Struct, frozen=True):
     seq: int
     base: bool
     version: int
-    body: bytes
+    body: str
 
 
 class DocumentRow(msgspec.Struct):
@@ -129,11 +130,11 @@ class MemorySession:
         self.last_id = 0
         self.wake: int | None = None
         self.types: dict[int, type[Write]] = {}
-        self.conversations: dict[int, bytes] = {}
+        self.conversations: dict[int, str] = {}
         self.entries: dict[int, EntryRow] = {}
         self.entry_ids: dict[int, list[int]] = {}
-        self.tasks: dict[int, bytes] = {}
-        self.submissions: dict[int, bytes] = {}
+        self.tasks: dict[int, str] = {}
+        self.submissions: dict[int, str] = {}
         self.requests: dict[tuple[int, str], int] = {}
         self.documents: dict[int, DocumentRow] = {}
         self.addresses: dict[Address, int] = {}
@@ -176,7 +177,7 @@ class MemorySession:
         check_counters(batch, self.seq, self.last_id)
         for name in ("seq", "last_id", "wake"):
             undo.set(self, name, getattr(batch, name))
-        copies = self._read_copies(batch)
+        documents: list[Write] = []
         for write in batch.writes:
             match write:
                 case ConversationRecord():
@@ -187,7 +188,9 @@ class MemorySession:
                     self._put_task(write, undo)
                 case SubmissionRecord():
                     self._put_submission(write, undo)
-        self._put_documents(batch, copies, undo)
+                case _:
+                    documents.append(write)
+        self._put_documents(documents, undo)
 
     def _own(self, id: int, kind: type[Write], undo: Undo) -> bool:  # noqa: A002
         """Give an id to a record type for ever; tell whether it was new."""
@@ -206,9 +209,9 @@ class MemorySession:
 
     def _put_conversation(self, record: ConversationRecord, undo: Undo) -> None:
         self._own_new(record.id, ConversationRecord, undo)
+        check_parent(record)
         if record.parent:
             check_reference(record.parent.conversation_id)
-            check_reference(record.parent.at)
         if record.owner:
             check_reference(record.owner.conversation_id)
             check_reference(record.owner.task_id)
@@ -236,9 +239,9 @@ class MemorySession:
             old = codec.decode_submission(self.submissions[record.id])
             if old.settled:
                 reject(f"submission {record.id} is settled and cannot change")
-            if old.request_id is not None:
-                undo.drop(self.requests, (old.conversation_id, old.request_id))
-        if record.request_id is not None:
+            if (old.conversation_id, old.request_id) != (record.conversation_id, record.request_id):
+                reject(f"submission {record.id} cannot change its conversation or request id")
+        elif record.request_id is not None:
             request = (record.conversation_id, record.request_id)
             if request in self.requests:
                 reject(f"request {record.request_id!r} was submitted to conversation {record.conversation_id} already")
@@ -246,11 +249,6 @@ class MemorySession:
         undo.put(self.submissions, record.id, codec.encode(record))
 
     # --- documents
-
-    def _read_copies(self, batch: Batch) -> dict[int, Base]:
-        """Read what the copies of a batch take over, before the batch changes anything."""
-        copies = (write for write in batch.writes if type(write) is DocumentCopy)
-        return {copy.record.id: self._read_copy(copy) for copy in copies}
 
     def _read_copy(self, copy: DocumentCopy) -> Base:
         row = self.documents.get(copy.source)
@@ -263,8 +261,9 @@ class MemorySession:
             reject(f"document {copy.record.id} copies document {copy.source}: {error}")
         return Base(version=source.version, value=source.value)
 
-    def _put_documents(self, batch: Batch, copies: dict[int, Base], undo: Undo) -> None:
-        writes = sort_documents(batch.writes)
+    def _put_documents(self, documents: list[Write], undo: Undo) -> None:
+        writes = sort_documents(documents)
+        copies = {write.record.id: self._read_copy(write) for write in writes.created if type(write) is DocumentCopy}
         for change in writes.changes:
             self._change(change, undo)
         for retired in writes.retired:

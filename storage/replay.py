@@ -2,12 +2,13 @@
 
 from collections.abc import Iterable
 
+from ..chord import apply
 from ..chord.errors import ChordError
 from . import codec
 from .errors import StorageCorrupt
 from .records import DocumentRecord, StoredDocument
 
-Revision = tuple[bool, int, bytes]
+Revision = tuple[bool, int, str]
 """Whether it is a base, the definition's version, and the encoded value or operations."""
 
 
@@ -25,7 +26,6 @@ def materialise(record: DocumentRecord, newest_first: Iterable[Revision]) -> Sto
         raise StorageCorrupt(f"document {record.id} has no base")
     value = codec.decode_value(body)
     for delta_version, ops in reversed(deltas):
-        from ..chord import apply  # noqa: PLC0415
         if delta_version != version:
             raise StorageCorrupt(f"document {record.id} has a delta of version {delta_version} on version {version}")
         try:

@@ -1,0 +1,85 @@
+"""The owner lock: at most one process, and one store object in it, has a file open for writing.
+
+The lock is the kernel's (``flock`` on a file beside the store), so it ends with its process however that ends, and
+neither a reused pid nor a stale file means anything. The file only describes its owner. It is never deleted: deleting a
+lock file lets two processes lock two files of one name. Proved by tests/storage/test_owner.py.
+"""
+
+import fcntl
+import os
+import socket
+import weakref
+
+import msgspec
+
+from .errors import StorageInUse
+
+
+class Owner(msgspec.Struct, frozen=True, rename="camel"):
+    """How an owner describes itself in its lock file. ``started_at`` is when it took the lock, in ms."""
+
+    pid: int
+    host: str
+    started_at: int
+
+
+class OwnerLock:
+    """Exclusive ownership of a file, from ``acquire`` to ``release``.
+
+    Aliases of the file (symbolic links, relative paths, through linked folders) share one lock.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = os.path.realpath(path) + ".lock"
+        self._file: int | None = None
+
+    def acquire(self, started_at: int) -> None:
+        """Take the lock or raise StorageInUse at once. Raises OSError when the lock file cannot be opened."""
+        file = os.open(self.path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+            _describe(file, Owner(os.getpid(), socket.gethostname(), started_at))
+        except BlockingIOError:
+            owner = _read_owner(file)
+            os.close(file)
+            raise StorageInUse(self.path.removesuffix(".lock"), pid=owner.pid, host=owner.host) from None
+        except BaseException:
+            os.close(file)
+            raise
+        self._file = file
+        _held.add(self)
+
+    def release(self) -> None:
+        """Give the lock up. Idempotent."""
+        file, self._file = self._file, None
+        if file is not None:
+            _held.discard(self)
+            os.close(file)
+
+    def __del__(self) -> None:
+        self.release()
+
+
+def _describe(file: int, owner: Owner) -> None:
+    description = msgspec.json.encode(owner)
+    os.pwrite(file, description, 0)
+    os.ftruncate(file, len(description))
+
+
+def _read_owner(file: int) -> Owner:
+    try:
+        return msgspec.json.decode(os.pread(file, 4096, 0), type=Owner)
+    except msgspec.MsgspecError:
+        return Owner(0, "unknown host", 0)
+
+
+_held: "weakref.WeakSet[OwnerLock]" = weakref.WeakSet()
+
+
+def _release_in_child() -> None:
+    """Close the descriptors that a fork inherited: the lock would live on in the child after its owner's death."""
+    for lock in list(_held):
+        lock.release()
+
+
+os.register_at_fork(after_in_child=_release_in_child)

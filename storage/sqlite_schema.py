@@ -1,0 +1,203 @@
+"""The SQLite file: its tables, its settings, and how it is opened.
+
+All sessions share one file. A session is a small number (``sid``) and every record's key is ``sid << 32 | id``, called
+its ``rid``: one integer primary key, with each session's rows side by side. ``conversation`` columns hold rids too.
+Bodies are the records' JSON. Nothing that changes often is indexed: live tasks are found by their table.
+"""
+
+import os
+import sqlite3
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from typing import Literal
+from urllib.parse import quote
+
+from .errors import SchemaTooNew, StorageCorrupt, StorageError
+
+SCHEMA = 1
+"""The version of the tables below; ``meta.schema`` says which one a file has."""
+
+TABLES = """
+CREATE TABLE meta (                  -- one row
+    id INTEGER PRIMARY KEY CHECK (id = 1),
+    schema INTEGER NOT NULL,
+    fence INTEGER NOT NULL,          -- grows with each open; a writer with an older one is refused
+    created_at INTEGER NOT NULL
+);
+CREATE TABLE sessions (
+    sid INTEGER PRIMARY KEY,
+    key TEXT NOT NULL UNIQUE,
+    created_at INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    last_id INTEGER NOT NULL,
+    wake INTEGER
+);
+CREATE INDEX sessions_wake ON sessions (wake) WHERE wake IS NOT NULL;
+
+CREATE TABLE conversations (
+    rid INTEGER PRIMARY KEY,
+    parent INTEGER,                  -- rid
+    parent_at INTEGER,               -- id of the entry after which the fork left its parent
+    owner_conversation INTEGER,      -- rid
+    owner_task INTEGER               -- rid
+);
+CREATE INDEX conversations_owner_conversation ON conversations (owner_conversation)
+    WHERE owner_conversation IS NOT NULL;
+CREATE INDEX conversations_owner_task ON conversations (owner_task) WHERE owner_task IS NOT NULL;
+
+CREATE TABLE entries (
+    rid INTEGER PRIMARY KEY,
+    conversation INTEGER NOT NULL,
+    seq INTEGER NOT NULL,
+    head INTEGER,
+    body TEXT NOT NULL
+);
+CREATE INDEX entries_conversation ON entries (conversation);
+CREATE INDEX entries_head ON entries (conversation) WHERE head IS NOT NULL;
+
+CREATE TABLE live_tasks (
+    rid INTEGER PRIMARY KEY,
+    body TEXT NOT NULL
+);
+CREATE TABLE ended_tasks (
+    rid INTEGER PRIMARY KEY,
+    conversation INTEGER NOT NULL,
+    kind TEXT NOT NULL,
+    body TEXT NOT NULL
+);
+CREATE INDEX ended_tasks_conversation ON ended_tasks (conversation);
+
+CREATE TABLE submissions (
+    rid INTEGER PRIMARY KEY,
+    conversation INTEGER NOT NULL,
+    request_id TEXT,
+    status TEXT NOT NULL,
+    settled INTEGER NOT NULL,        -- status is done or unanswered: the row will never change again
+    body TEXT NOT NULL
+);
+CREATE INDEX submissions_conversation ON submissions (conversation);
+CREATE UNIQUE INDEX submissions_request ON submissions (conversation, request_id) WHERE request_id IS NOT NULL;
+CREATE INDEX submissions_open ON submissions (rid) WHERE settled = 0;
+
+CREATE TABLE documents (
+    rid INTEGER PRIMARY KEY,
+    scope_type INTEGER NOT NULL,     -- 0 session, 1 conversation, 2 task
+    scope INTEGER NOT NULL,          -- rid of the conversation or task; of the session: sid << 32
+    kind TEXT NOT NULL,
+    key BLOB NOT NULL,               -- a family member's key as text; the integer 0 for a document without key
+    history TEXT,
+    fork TEXT,
+    created_at INTEGER NOT NULL,     -- sequences
+    retired_at INTEGER
+);
+CREATE UNIQUE INDEX documents_alive ON documents (scope, scope_type, kind, key) WHERE retired_at IS NULL;
+CREATE INDEX documents_retired ON documents (scope, scope_type, kind, key, retired_at)
+    WHERE retired_at IS NOT NULL;
+
+CREATE TABLE revisions (
+    document INTEGER NOT NULL,       -- rid
+    seq INTEGER NOT NULL,
+    base INTEGER NOT NULL,           -- 1: body is the value, 0: body is the operations on the value before
+    version INTEGER NOT NULL,
+    body TEXT NOT NULL,
+    PRIMARY KEY (document, seq)
+) WITHOUT ROWID;
+"""
+
+WAL_IDLE_BYTES = 4 * 2**20
+"""A log that has grown by so much is copied into the database at the next idle moment, and is kept no larger."""
+WAL_LIMIT_BYTES = 64 * 2**20
+"""A log that has grown by so much is copied although writers wait."""
+
+Durability = Literal["power", "process"]
+_SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
+
+
+@contextmanager
+def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
+    """Commit what the block did, or roll it back when it raises."""
+    connection.execute(f"BEGIN {kind}")
+    try:
+        yield
+        connection.execute("COMMIT")
+    except BaseException:
+        # A full disk rolls back by itself. A rollback that fails leaves a connection that the caller will not use.
+        if connection.in_transaction:
+            with suppress(sqlite3.Error):
+                connection.execute("ROLLBACK")
+        raise
+
+
+def open_writer(path: str, durability: Durability, busy_timeout_s: float, now: int) -> sqlite3.Connection:
+    """Open the file for writing, creating it for its owner's eyes only. The caller holds the owner lock.
+
+    Raises SchemaTooNew, StorageCorrupt, StorageError, OSError and SQLite's own errors.
+    """
+    # Only a file that does not exist is opened by hand: closing any descriptor of a file drops SQLite's locks on it.
+    if not os.path.exists(path):
+        os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
+    connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, cached_statements=256)
+    try:
+        empty = _is_empty(path, connection)
+        _configure(path, connection, durability)
+        if empty:
+            _create(connection, now)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def open_reader(path: str, busy_timeout_s: float) -> sqlite3.Connection:
+    """Open a second connection to a file that is open for writing; it cannot write."""
+    uri = f"file:{quote(os.fsencode(path))}?mode=ro"
+    connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, cached_statements=256)
+    connection.execute("PRAGMA cache_size = -16384")
+    return connection
+
+
+def take_fence(connection: sqlite3.Connection) -> int:
+    """Become the file's newest owner: writers with an older fencing token are refused from now on."""
+    with transaction(connection):
+        connection.execute("UPDATE meta SET fence = fence + 1")
+        return read_fence(connection)
+
+
+def read_fence(connection: sqlite3.Connection) -> int:
+    """Read the fencing token of the newest owner."""
+    row = connection.execute("SELECT fence FROM meta").fetchone()
+    if row is None:
+        raise StorageCorrupt("the file's metadata is missing; restore a copy")
+    fence: int = row[0]
+    return fence
+
+
+def _is_empty(path: str, connection: sqlite3.Connection) -> bool:
+    """Tell whether tables are still to be made; refuses what this version cannot read, before anything is changed."""
+    tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
+    if not tables:
+        return True
+    row = connection.execute("SELECT schema FROM meta").fetchone() if "meta" in tables else None
+    if row is None or not isinstance(row[0], int):
+        raise StorageCorrupt(f"{path} has no perdure metadata; restore a copy or open another file")
+    if row[0] > SCHEMA:
+        raise SchemaTooNew(path, found=row[0], supported=SCHEMA)
+    return False
+
+
+def _configure(path: str, connection: sqlite3.Connection, durability: Durability) -> None:
+    connection.execute("PRAGMA page_size = 4096")
+    (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
+    if mode != "wal":
+        raise StorageError(f"{path}: SQLite cannot use a write-ahead log here; move the file to a local disk")
+    connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
+    connection.execute("PRAGMA fullfsync = ON")  # macOS: an fsync that reaches the disk
+    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints run when nobody waits
+    connection.execute(f"PRAGMA journal_size_limit = {WAL_IDLE_BYTES}")
+
+
+def _create(connection: sqlite3.Connection, now: int) -> None:
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {TABLES} INSERT INTO meta (id, schema, fence, created_at) VALUES (1, {SCHEMA}, 0, {now}); COMMIT;"
+    )

@@ -1,0 +1,79 @@
+"""A session while batches of it are collected for one SQL transaction."""
+
+from typing import Any
+
+import msgspec
+
+from .checks import check_reference, reject
+from .records import Batch, DocumentRecord, Write
+
+Row = tuple[Any, ...]
+
+
+class SessionState(msgspec.Struct, frozen=True):
+    """A session's stored row."""
+
+    sid: int
+    seq: int
+    last_id: int
+    wake: int | None
+
+
+class NewDocument(msgspec.Struct):
+    """An incarnation that is not in the tables yet, with the revisions that will be."""
+
+    record: DocumentRecord
+    revisions: list[Row]
+    version: int
+
+
+class SessionGroup:
+    """A session's counters, and what has been decided for it but not written yet."""
+
+    __slots__ = ("claimed", "documents", "ended", "last_id", "prefix", "retired", "seq", "stored", "types", "wake")
+
+    def __init__(self, stored: SessionState) -> None:
+        self.prefix = stored.sid << 32
+        self.seq = stored.seq
+        self.last_id = stored.last_id
+        self.wake = stored.wake
+        self._begin(stored)
+
+    def _begin(self, stored: SessionState) -> None:
+        self.stored = stored
+        self.types: dict[int, type[Write]] = {}
+        self.claimed: list[int] = []
+        """Keys to be created for ids that another record may hold already."""
+        self.ended: set[int] = set()
+        self.retired: set[int] = set()
+        self.documents: dict[int, NewDocument] = {}
+
+    def advance(self, batch: Batch) -> None:
+        """Take over a batch's counters."""
+        self.seq, self.last_id, self.wake = batch.seq, batch.last_id, batch.wake
+
+    def written(self) -> None:
+        """Begin anew: the tables hold everything decided so far."""
+        self._begin(SessionState(self.stored.sid, self.seq, self.last_id, self.wake))
+
+    def rid(self, id: int) -> int:  # noqa: A002
+        """Give the key of a record that another one refers to."""
+        check_reference(id)
+        return self.prefix | id
+
+    def own(self, id: int, kind: type[Write]) -> bool:  # noqa: A002
+        """Note the record type that an id belongs to; tell whether the tables cannot hold it yet."""
+        if self.types.setdefault(id, kind) is not kind:
+            reject(f"id {id} belongs to another record")
+        if not 0 < id <= self.last_id:
+            reject(f"id {id} is not between 1 and the batch's last_id {self.last_id}")
+        return id > self.stored.last_id
+
+    def create(self, id: int, kind: type[Write]) -> int:  # noqa: A002
+        """Own an id for a record that is written once; give its key."""
+        if id in self.types:
+            reject(f"id {id} is written already and cannot change")
+        rid = self.prefix | id
+        if not self.own(id, kind):
+            self.claimed.append(rid)
+        return rid
