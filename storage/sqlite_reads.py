@@ -5,10 +5,10 @@ session that does not exist. Every statement is fixed and uses an index: tests/s
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from heapq import merge
 from itertools import islice
-from typing import Any, Protocol, TypeVar
+from typing import Protocol, TypeVar
 
 from . import codec
 from .ancestry import segments
@@ -95,7 +95,8 @@ SUBMISSIONS_OF = both_orders(
 )
 OPEN_SUBMISSIONS = both_orders(
     "SELECT body FROM submissions INDEXED BY submissions_open"
-    " WHERE settled = 0 AND rid BETWEEN ?1 AND ?2 AND status = ?3 AND conversation = ifnull(?4, conversation) ORDER BY rid"
+    " WHERE settled = 0 AND rid BETWEEN ?1 AND ?2 AND status = ?3 AND conversation = ifnull(?4, conversation)"
+    " ORDER BY rid"
 )
 
 
@@ -228,10 +229,8 @@ def entry(
     owner, seq, body = row
     if conversation_id is not None and prefix + conversation_id != owner:
         line = connection.execute(ANCESTRY, (rid_of(prefix, conversation_id),))
-        if not any(
-            prefix + part.conversation_id == owner
-            for part in segments(((rid - prefix, at) for rid, at in line), id, id)
-        ):
+        visible = segments(((rid - prefix, at) for rid, at in line), id, id)
+        if not any(prefix + part.conversation_id == owner for part in visible):
             return None
     return codec.decode_entry(body), seq
 

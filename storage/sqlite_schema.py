@@ -9,6 +9,7 @@ import os
 import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from typing import Literal
 from urllib.parse import quote
 
@@ -134,7 +135,7 @@ def open_writer(path: str, durability: Durability, busy_timeout_s: float, now: i
     Raises SchemaTooNew, StorageCorrupt, StorageError, OSError and SQLite's own errors.
     """
     # Only a file that does not exist is opened by hand: closing any descriptor of a file drops SQLite's locks on it.
-    if not os.path.exists(path):
+    if not Path(path).exists():
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, cached_statements=256)
     try:
@@ -198,6 +199,4 @@ def _configure(path: str, connection: sqlite3.Connection, durability: Durability
 
 
 def _create(connection: sqlite3.Connection, now: int) -> None:
-    connection.executescript(
-        f"BEGIN IMMEDIATE; {TABLES} INSERT INTO meta (id, schema, fence, created_at) VALUES (1, {SCHEMA}, 0, {now}); COMMIT;"
-    )
+    connection.executescript(f"BEGIN IMMEDIATE; {TABLES} INSERT INTO meta VALUES (1, {SCHEMA}, 0, {now}); COMMIT;")

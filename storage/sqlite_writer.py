@@ -1,9 +1,9 @@
 """The writing side of a SQLite store: what its one writing connection does, on that connection's thread."""
 
-import os
 import sqlite3
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack, suppress
+from pathlib import Path
 
 from .errors import StorageClosed, StorageError, StorageFenced, StorageRejected
 from .owner import OwnerLock
@@ -26,6 +26,8 @@ class SqliteWriter:
     def __init__(self, path: str, durability: Durability, busy_timeout_s: float, clock: Callable[[], int]) -> None:
         self.path = path
         self.lock = OwnerLock(path)
+        self._database = Path(path)
+        self._wal = Path(path + "-wal")
         self.failed: BaseException | None = None
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
@@ -50,7 +52,7 @@ class SqliteWriter:
         return connection
 
     def _identity(self) -> tuple[int, int]:
-        stat = os.stat(self.path)
+        stat = self._database.stat()
         return stat.st_dev, stat.st_ino
 
     # --- writing
@@ -102,13 +104,14 @@ class SqliteWriter:
         """Find which batch of a refused group is to blame: write them one at a time, and take all of it back."""
         if len(batches) == 1:
             return 0
-        index = None
+        written = 0
         connection.execute("BEGIN IMMEDIATE")
         try:
-            for index, batch in enumerate(batches):
+            for batch in batches:
                 self._run_group(connection, [batch], {})
+                written += 1
         except StorageRejected:
-            return index
+            return written
         finally:
             connection.execute("ROLLBACK")
         return None
@@ -133,12 +136,12 @@ class SqliteWriter:
     def _wal_size(self) -> int:
         """Read how long the log is: exact above WAL_IDLE_BYTES, to which it is cut when it begins anew."""
         try:
-            return os.stat(self.path + "-wal").st_size
+            return self._wal.stat().st_size
         except FileNotFoundError:
             return 0
 
     def finish(self, connection: sqlite3.Connection) -> None:
-        """Leave the whole state in the database file, if no reader prevents it; what remains is found at the next open."""
+        """Leave the whole state in the database file, unless a reader prevents it; the next open finds the rest."""
         with suppress(sqlite3.Error):
             connection.execute("PRAGMA busy_timeout = 100")
             connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
