@@ -1,0 +1,152 @@
+"""An event loop in a thread of its own, for hosts that are not asynchronous.
+
+Invariant: the process ends within ``EXIT_GRACE_S`` and a little of its main thread, closed or not. Proved by
+tests/actors/runtime/test_background.py.
+"""
+
+import asyncio
+import concurrent.futures
+import threading
+import weakref
+from collections.abc import Callable, Coroutine
+from contextlib import AbstractAsyncContextManager
+from types import TracebackType
+from typing import Any, Generic, ParamSpec, Self, TypeVar
+
+from .errors import AskTimeout, SystemStopped
+from .future import refuse_to_block
+
+P = ParamSpec("P")
+R = TypeVar("R")
+T = TypeVar("T")
+
+EXIT_GRACE_S = 3.0
+"""How long the loops may take to close after the main thread has ended."""
+
+
+class BackgroundThread(Generic[T]):
+    """``with BackgroundThread(factory) as background``: ``background.value`` lives on a loop in another thread.
+
+    ``factory()`` makes an asynchronous context manager; it is entered on that loop before the constructor returns, and left
+    by ``close``. ``call`` is the bridge: it runs a coroutine function there and waits for its result.
+
+    A host that forgets to close loses nothing but time: when the main thread ends, a watcher closes what is open, and the thread
+    itself is a daemon, which cannot hold the process up.
+
+    Raises:
+        BaseException: what making or entering the value raised; the thread has ended then.
+        WouldBlock: the calling thread runs a loop itself.
+    """
+
+    value: T
+
+    def __init__(self, factory: Callable[[], AbstractAsyncContextManager[T]], *, name: str = "perdure") -> None:
+        refuse_to_block("async with factory() as value")
+        self._factory = factory
+        self._opened: concurrent.futures.Future[T] = concurrent.futures.Future()
+        self._failure: BaseException | None = None
+        self._thread = threading.Thread(target=self._run, name=name, daemon=True)
+        self._thread.start()
+        self.value = self._opened.result()
+        _watch(self)
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
+    ) -> None:
+        self.close()
+
+    def call(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run ``function(*args, **kwargs)`` on the loop and wait for its result. Any thread without a loop.
+
+        Interrupting the wait (Ctrl-C) cancels the call.
+
+        Raises:
+            WouldBlock: the calling thread runs a loop.
+            SystemStopped: the thread was closed, before or meanwhile.
+            BaseException: what the coroutine raised.
+        """
+        refuse_to_block("await function(...)")
+
+        async def invoke() -> R:
+            return await function(*args, **kwargs)
+
+        coro = invoke()
+        try:
+            future = asyncio.run_coroutine_threadsafe(coro, self._loop)
+        except RuntimeError:
+            coro.close()
+            raise SystemStopped("the background thread has been closed") from None
+        try:
+            return future.result()
+        except concurrent.futures.CancelledError:
+            raise SystemStopped("the background thread was closed during the call") from None
+        except BaseException:
+            future.cancel()
+            raise
+
+    def close(self, timeout_s: float | None = None) -> None:
+        """Leave the value and end the thread. Waits at most ``timeout_s`` seconds (None: as long as it takes). Idempotent.
+
+        Raises:
+            AskTimeout: it takes longer, and goes on.
+            BaseException: what leaving the value raised.
+        """
+        refuse_to_block("await value.stop()")
+        if self._thread.is_alive():
+            try:
+                self._loop.call_soon_threadsafe(self._closing.set)
+            except RuntimeError:
+                pass  # the loop is just closing
+            self._thread.join(timeout_s)
+            if timeout_s is not None and self._thread.is_alive():
+                raise AskTimeout(timeout_s)
+        if self._failure is not None:
+            failure, self._failure = self._failure, None
+            raise failure
+
+    def _run(self) -> None:
+        try:
+            asyncio.run(self._live())
+        except BaseException as exc:  # noqa: BLE001 - handed to whoever opened or closes
+            if not self._opened.done():
+                self._opened.set_exception(exc)
+            else:
+                self._failure = exc
+
+    async def _live(self) -> None:
+        self._loop = asyncio.get_running_loop()
+        self._closing = asyncio.Event()
+        async with self._factory() as value:
+            self._opened.set_result(value)
+            await self._closing.wait()
+
+
+_open: "weakref.WeakSet[BackgroundThread[Any]]" = weakref.WeakSet()
+_watcher: threading.Thread | None = None
+_watcher_lock = threading.Lock()
+
+
+def _watch(background: BackgroundThread[Any]) -> None:
+    """Have ``background`` closed when the main thread ends.
+
+    Not by ``atexit``: its hooks run only after every other thread has ended, and what is open may keep one. A thread that waits
+    for the main thread is woken before that.
+    """
+    global _watcher  # noqa: PLW0603 - there is one main thread, so there is one watcher
+    with _watcher_lock:
+        _open.add(background)
+        if _watcher is None:
+            _watcher = threading.Thread(target=_close_at_exit, name="perdure-exit", daemon=False)
+            _watcher.start()
+
+
+def _close_at_exit() -> None:
+    threading.main_thread().join()
+    for background in list(_open):
+        try:
+            background.close(EXIT_GRACE_S)
+        except BaseException:  # noqa: BLE001, S110 - nobody is left to tell
+            pass
