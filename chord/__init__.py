@@ -30,14 +30,17 @@ from .text import valid_text
 from .tracker import Change, Prepared, Tracker
 from .values import MAX_DEPTH, Json, copy_json
 from .watch import Watch, WatchEnd
+from .wire import Decoder, Encoder
 
 __all__ = [
     "MAX_DEPTH",
     "Change",
     "ChordError",
+    "Decoder",
     "DictDraft",
     "Draft",
     "DraftRevoked",
+    "Encoder",
     "InvalidJson",
     "InvalidOp",
     "Json",

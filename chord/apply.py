@@ -11,9 +11,9 @@ Proved by tests/chord/test_vectors.py and tests/chord/test_apply.py.
 """
 
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from decimal import Decimal
-from typing import Any, TypeAlias
+from typing import Any, NamedTuple, TypeAlias
 
 from .errors import InvalidOp, OutOfRange, PathMissing, UnsafePath
 from .text import append, drop_units, halves_meet
@@ -28,7 +28,9 @@ Path: TypeAlias = list[str | int]
 RESERVED = frozenset({"__proto__", "constructor", "prototype"})
 """Keys that no path may name: they reach into JavaScript's object machinery. As keys within values they are data."""
 
-_MAX_SAFE = 2**53
+MAX_SAFE = 2**53
+"""Up to here JavaScript holds every integer exactly; beyond it, an index or count means the nearest double."""
+
 _MAX_NUMBER = int(sys.float_info.max)
 
 
@@ -61,19 +63,30 @@ def apply_owned(value: Json, ops: list[Op], owned: dict[int, Json]) -> Json:
 
 
 def _run(root: Json, ops: list[Op], owned: dict[int, Json] | None) -> Json:
-    if type(ops) is not list:
-        raise InvalidOp(f"expected a list of operations, got {_quote(ops)}")
-    for op in ops:
-        if type(op) is not list or not op or type(op[0]) is not str or op[0] not in _VERBS:
-            raise InvalidOp(f"expected an operation, a list that starts with one of r s d a t p m, got {_quote(op)}")
-        arity, check, act = _VERBS[op[0]]
-        if len(op) != arity or not check(op):
-            raise InvalidOp(f"expected {_SHAPES[op[0]]}, got {_quote(op)}")
-        root = act(root, op, owned)
+    for op in checked_batch(ops):
+        root = VERBS[op[0]].act(root, op, owned)
     return root
 
 
-# Shapes: what can be seen from the operation alone.
+# Shapes: what can be seen from an operation alone.
+
+
+def checked_batch(ops: object) -> Iterator[Op]:
+    """The operations of a batch one by one, each checked for its shape when its turn comes. Raises `InvalidOp`."""
+    if type(ops) is not list:
+        raise InvalidOp(f"expected a list of operations, got {quote(ops)}")
+    for op in ops:
+        if type(op) is not list or not op or type(op[0]) is not str or op[0] not in VERBS:
+            raise InvalidOp(f"expected an operation, a list that starts with one of r s d a t p m, got {quote(op)}")
+        arity, takes, _, at_root = VERBS[op[0]]
+        if len(op) != arity or not takes(op) or not (at_root or op[1]):
+            raise misshapen(op)
+        yield op
+
+
+def misshapen(op: Op) -> InvalidOp:
+    """The error for an operation of a known verb that has the wrong shape."""
+    return InvalidOp(f"expected {_SHAPES[op[0]]}, got {quote(op)}")
 
 
 def is_count(number: object) -> bool:
@@ -83,28 +96,26 @@ def is_count(number: object) -> bool:
     return type(number) is int and 0 <= number <= _MAX_NUMBER
 
 
-def _names_a_place(op: Op) -> bool:
-    return type(op[1]) is list and bool(op[1])
+def _takes_value(op: Op) -> bool:
+    return type(op[1]) is list
 
 
-def _is_append(op: Op) -> bool:
-    return _names_a_place(op) and type(op[2]) is str
+def _takes_text(op: Op) -> bool:
+    return type(op[1]) is list and type(op[2]) is str
 
 
-def _is_trim(op: Op) -> bool:
-    return _names_a_place(op) and is_count(op[2])
+def _takes_count(op: Op) -> bool:
+    return type(op[1]) is list and is_count(op[2])
 
 
-def _is_splice(op: Op) -> bool:
+def _takes_items(op: Op) -> bool:
     return type(op[1]) is list and is_count(op[2]) and is_count(op[3]) and type(op[4]) is list
 
 
-def _is_order(op: Op) -> bool:
-    return type(op[1]) is list and type(op[2]) is list and _is_permutation(op[2])
-
-
-def _is_permutation(order: list[Any]) -> bool:
-    return all(map(is_count, order)) and sorted(order) == list(range(len(order)))
+def _takes_order(op: Op) -> bool:
+    if type(op[1]) is not list or type(op[2]) is not list or not all(map(is_count, op[2])):
+        return False
+    return sorted(op[2]) == list(range(len(op[2])))
 
 
 # Paths: what can only be seen on the value.
@@ -126,7 +137,7 @@ def _descend(root: Json, path: Path, op: Op, owned: dict[int, Json] | None) -> t
         if child is ABSENT:
             for each in op[1]:  # an unsafe path is called so, whether or not it leads anywhere
                 check_segment(each, op)
-            raise PathMissing(f"nothing stands at {segment!r} on the path of {_quote(op)}")
+            raise PathMissing(f"nothing stands at {segment!r} on the path of {quote(op)}")
         if owned is not None and (type(child) is dict or type(child) is list):
             child = node[place] = _own(child, owned)
         node = child
@@ -149,9 +160,9 @@ def check_segment(segment: object, op: Op) -> None:
     """
     if type(segment) is str:
         if segment in RESERVED:
-            raise UnsafePath(f"the key {segment!r} is reserved, in {_quote(op)}")
+            raise UnsafePath(f"the key {segment!r} is reserved, in {quote(op)}")
     elif not is_count(segment):
-        raise UnsafePath(f"expected a key or an index on the path, got {_quote(segment)} in {_quote(op)}")
+        raise UnsafePath(f"expected a key or an index on the path, got {quote(segment)} in {quote(op)}")
 
 
 def _key(segment: Any, op: Op) -> str:
@@ -163,7 +174,7 @@ def _key(segment: Any, op: Op) -> str:
 
 def key_of(index: float) -> str:
     """The key that an integer means on an object: its text as JavaScript writes it, from the nearest double."""
-    if index <= _MAX_SAFE:
+    if index <= MAX_SAFE:
         return str(int(index))
     double = float(index)
     return str(int(Decimal(repr(double)))) if double < 1e21 else repr(double)
@@ -174,15 +185,11 @@ def _index(segment: Any, op: Op) -> int:
         return segment
     check_segment(segment, op)
     if type(segment) is str:
-        raise UnsafePath(f"the key {segment!r} cannot address an array, in {_quote(op)}")
+        raise UnsafePath(f"the key {segment!r} cannot address an array, in {quote(op)}")
     return int(segment)
 
 
-# Verbs. Each takes the root and returns the root.
-
-
-def _replace(_root: Json, op: Op, _owned: dict[int, Json] | None) -> Json:
-    return op[1]
+# What the verbs do. Each takes the root and returns the root.
 
 
 def _set(root: Json, op: Op, owned: dict[int, Json] | None) -> Json:
@@ -201,10 +208,10 @@ def _slot(parent: Json, segment: Any, op: Op) -> int:
     """The index that `segment` means in an array, up to and including the one after its end."""
     if type(parent) is not list:
         check_segment(segment, op)
-        raise PathMissing(f"expected an object or an array above the end of the path, in {_quote(op)}")
+        raise PathMissing(f"expected an object or an array above the end of the path, in {quote(op)}")
     index = _index(segment, op)
     if index > len(parent):
-        raise OutOfRange(f"index {index} is beyond the end of {len(parent)} elements, in {_quote(op)}")
+        raise OutOfRange(f"index {index} is beyond the end of {len(parent)} elements, in {quote(op)}")
     return index
 
 
@@ -216,7 +223,7 @@ def _delete(root: Json, op: Op, owned: dict[int, Json] | None) -> Json:
         return root
     index = _slot(parent, path[-1], op)
     if index == len(parent):
-        raise PathMissing(f"no element stands at {index}, in {_quote(op)}")
+        raise PathMissing(f"no element stands at {index}, in {quote(op)}")
     del parent[index]
     return root
 
@@ -230,7 +237,7 @@ def _text_at(parent: Json, segment: Any, op: Op) -> tuple[Any, str]:
         place = _slot(parent, segment, op)
         text = parent[place] if place < len(parent) else ABSENT
     if type(text) is not str:
-        raise PathMissing(f"expected text at the end of the path, in {_quote(op)}")
+        raise PathMissing(f"expected text at the end of the path, in {quote(op)}")
     return place, text
 
 
@@ -269,7 +276,7 @@ def _reorder(root: Json, op: Op, owned: dict[int, Json] | None) -> Json:
     _, path, order = op
     root, array = _array_at(root, path, op, owned)
     if len(order) != len(array):
-        raise PathMissing(f"expected an order of {len(array)} elements, in {_quote(op)}")
+        raise PathMissing(f"expected an order of {len(array)} elements, in {quote(op)}")
     array[:] = [array[int(index)] for index in order]
     return root
 
@@ -277,23 +284,33 @@ def _reorder(root: Json, op: Op, owned: dict[int, Json] | None) -> Json:
 def _array_at(root: Json, path: Path, op: Op, owned: dict[int, Json] | None) -> tuple[Json, list[Json]]:
     root, array = _descend(root, path, op, owned)
     if type(array) is not list:
-        raise PathMissing(f"expected an array at the end of the path, in {_quote(op)}")
+        raise PathMissing(f"expected an array at the end of the path, in {quote(op)}")
     return root, array
 
 
-def _quote(thing: object) -> str:
+def quote(thing: object) -> str:
+    """`thing` for an error message, cut to a length that a person may read."""
     text = repr(thing)
     return text if len(text) <= 120 else text[:117] + "..."
 
 
-_VERBS: dict[str, tuple[int, Callable[[Op], bool], Callable[[Json, Op, dict[int, Json] | None], Json]]] = {
-    "r": (2, lambda _op: True, _replace),
-    "s": (3, _names_a_place, _set),
-    "d": (2, _names_a_place, _delete),
-    "a": (3, _is_append, _append),
-    "t": (3, _is_trim, _trim),
-    "p": (5, _is_splice, _splice),
-    "m": (3, _is_order, _reorder),
+class Verb(NamedTuple):
+    """What one verb asks for and does."""
+
+    arity: int
+    takes: Callable[[Op], bool]
+    act: Callable[[Json, Op, dict[int, Json] | None], Json]
+    at_root: bool = False  # whether the path may be empty
+
+
+VERBS = {
+    "r": Verb(2, lambda _op: True, lambda _root, op, _owned: op[1], at_root=True),
+    "s": Verb(3, _takes_value, _set),
+    "d": Verb(2, _takes_value, _delete),
+    "a": Verb(3, _takes_text, _append),
+    "t": Verb(3, _takes_count, _trim),
+    "p": Verb(5, _takes_items, _splice, at_root=True),
+    "m": Verb(3, _takes_order, _reorder, at_root=True),
 }
 
 _SHAPES = {
@@ -302,6 +319,6 @@ _SHAPES = {
     "d": '["d", path] with a path that is not empty',
     "a": '["a", path, text] with a path that is not empty',
     "t": '["t", path, count] with a path that is not empty and a count of at least 0',
-    "p": '["p", path, index, count, items] with numbers of at least 0',
+    "p": '["p", path, index, count, items] with an index and a count of at least 0',
     "m": '["m", path, order] with each index once',
 }

@@ -6,17 +6,16 @@ final state. Where single operations would be longer than the container they cha
 of it. Proved by the track vectors and by tests/chord/test_tracker.py.
 """
 
-import json
 from bisect import bisect_left
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
 
 from .apply import RESERVED, Op, Path
+from .diff import appended, fits, json_size, replacement, splice_changes, value_changes
 from .draft import Draft, GrowingText, Slot, settle
 from .draft_dict import GONE, DictDraft
 from .draft_list import Hunk, ListDraft
-from .text import utf16_length
-from .values import ABSENT, Json, same_json
+from .values import ABSENT, Json
 
 _FEW = 8
 """So many operations on one container are always published as they are."""
@@ -38,11 +37,7 @@ def _changes_within(draft: Draft, path: Path, ops: list[Op]) -> None:
         _array_changes(draft, path, ops)
     made = len(ops) - mark
     if made > _FEW and 2 * made > draft._size and fits(value := draft.settled(), json_size(ops[mark:])):
-        ops[mark:] = [_replacement(path, value)]
-
-
-def _replacement(path: Path, value: Json) -> Op:
-    return ["s", path, value] if path else ["r", value]
+        ops[mark:] = [replacement(path, value)]
 
 
 def _object_changes(draft: DictDraft, path: Path, ops: list[Op]) -> None:
@@ -55,7 +50,7 @@ def _object_changes(draft: DictDraft, path: Path, ops: list[Op]) -> None:
             _slot_changes(slot, draft._base.get(key, ABSENT), [*path, key], ops)
         if key in RESERVED and len(ops) > before:
             # No path may lead over this key, but a value may hold it: the object is replaced as a whole.
-            ops[mark:] = [_replacement(path, draft.settled())]
+            ops[mark:] = [replacement(path, draft.settled())]
             return
 
 
@@ -65,50 +60,9 @@ def _slot_changes(slot: Slot, old: Json, path: Path, ops: list[Op]) -> None:
         _changes_within(slot, path, ops)
         return
     if type(slot) is GrowingText and slot.head is old:
-        ops += _appended(path, "".join(slot.chunks))
+        ops += appended(path, "".join(slot.chunks))
         return
-    value = settle(slot)
-    if type(value) is str and type(old) is str:
-        ops += text_changes(old, value, path)
-    elif old is ABSENT or not same_json(old, value):
-        ops.append(["s", path, value])
-
-
-# Text.
-
-
-def text_changes(old: str, new: str, path: Path) -> list[Op]:
-    """The operations from one text to another: append, trim at the front, both, or set."""
-    if new.startswith(old):
-        return _appended(path, new[len(old) :])
-    kept = _overlap(old, new)
-    # Two operations repeat the path and their frame; a short overlap does not pay for that.
-    if kept <= len(str(path)) + 12 and kept < len(new):
-        return [["s", path, new]]
-    trim: Op = ["t", path, utf16_length(old[: len(old) - kept])]
-    return [trim, ["a", path, new[kept:]]] if kept < len(new) else [trim]
-
-
-def _appended(path: Path, text: str) -> list[Op]:
-    return [["a", path, text]] if text else []
-
-
-def _overlap(old: str, new: str) -> int:
-    """Length of the longest end of `old` that `new` begins with; in very repetitive text possibly a shorter one."""
-    probe = new[:_PROBE]
-    place = old.find(probe, max(0, len(old) - len(new)))
-    for _ in range(_TRIES):
-        if place < 0:
-            break
-        if new.startswith(old[place:]):
-            return len(old) - place
-        place = old.find(probe, place + 1)
-    longest = min(len(old), len(new), _PROBE)
-    return next((size for size in range(longest, 0, -1) if old.endswith(new[:size])), 0)
-
-
-_PROBE = 64
-_TRIES = 64
+    ops += value_changes(old, settle(slot), path)
 
 
 # Arrays.
@@ -133,24 +87,10 @@ def _splice_all(base: list[Json], hunks: Sequence[Hunk], path: Path, ops: list[O
 
 
 def _splice(old: list[Json], new: list[Slot], index: int, path: Path, ops: list[Op]) -> None:
-    """Add the operations that put `new` where `old` stands, at `index` of the array at `path`."""
-    shorter = min(len(old), len(new))
-    low = next((i for i in range(shorter) if not _same(new[i], old[i])), shorter)
-    high = next((i for i in range(shorter - low) if not _same(new[-1 - i], old[-1 - i])), shorter - low)
-    old, new = old[low : len(old) - high], new[low : len(new) - high]
-    if not old and not new:
-        return
-    splice: list[Op] = [["p", path, index + low, len(old), [settle(slot) for slot in new]]]
-    singles: list[Op] = []
-    if len(old) == len(new):
-        for place, slot in enumerate(new):
-            _slot_changes(slot, old[place], [*path, index + low + place], singles)
-    one_for_one = len(old) == len(new) and (len(old) == 1 or json_size(singles) < json_size(splice))
-    ops += singles if one_for_one else splice
-
-
-def _same(slot: Slot, old: Json) -> bool:
-    return same_json(settle(slot), old)
+    if len(old) == len(new) == 1:
+        _slot_changes(new[0], old[0], [*path, index], ops)
+    else:
+        ops += splice_changes(old, list(map(settle, new)), index, path)
 
 
 def _dense_changes(base: list[Json], slots: list[Slot], path: Path, ops: list[Op]) -> None:
@@ -207,28 +147,3 @@ def _gaps(base: list[Json], slots: list[Slot], origins: list[int], kept: list[in
     for (index, origin), (next_index, next_origin) in pairwise(edges):
         if next_index - index > 1 or next_origin - origin > 1:
             yield Hunk(origin + 1, next_origin, slots[index + 1 : next_index])
-
-
-# Sizes.
-
-
-def json_size(value: Json) -> int:
-    """Length of the JSON text of `value`, in characters."""
-    return len(json.dumps(value, separators=(",", ":"), ensure_ascii=False))
-
-
-def fits(value: Json, limit: int) -> bool:
-    """Whether the JSON text of `value` is about as short as `limit`, found out in time that `limit` bounds."""
-    waiting = [value]
-    size = 0
-    while waiting and size <= limit:
-        item = waiting.pop()
-        size += 3
-        if type(item) is str:
-            size += len(item)
-        elif type(item) is dict:
-            size += sum(map(len, item)) + 3 * len(item)
-            waiting += item.values()
-        elif type(item) is list:
-            waiting += item
-    return size <= limit

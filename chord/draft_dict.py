@@ -195,4 +195,4 @@ class DictDraft(Draft, MutableMapping[str, Any], of=dict):
         return {**self.copy(), **other}
 
     def __ror__(self, other: Mapping[str, object]) -> dict[str, Any]:
-        return {**other, **self.copy()}
+        return dict(other) | self.copy()

@@ -272,9 +272,6 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
         self.extend(values)
         return self
 
-    def __add__(self, other: Iterable[Any]) -> list[Any]:
-        return [*self.copy(), *other]
-
     def _admit_all(self, values: list[object]) -> list[Slot]:
         if not self._lease.open:
             self._revoked()
@@ -309,20 +306,23 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
             shift += hunks[last].growth()
             last += 1
         self._size += len(slots) - count
-        self._merge(first, last, start, end - shift + beyond, head, beyond, slots)
+        merged = Hunk(start, end - shift + beyond, slots)
+        self._merge(first, last, merged, head, beyond)
         if len(hunks) > _MAX_HUNKS:
             self._become_dense()
 
-    def _merge(self, first: int, last: int, start: int, stop: int, head: int, beyond: int, slots: list[Slot]) -> None:
-        """Make hunks `first` to `last` one, which keeps `head` slots of the first and `beyond` slots of the last."""
+    def _merge(self, first: int, last: int, merged: Hunk, head: int, beyond: int) -> None:
+        """Put `merged` in the place of hunks `first` to `last`, of which so many slots stay before and after its own."""
         hunks = self._hunks
-        if last == first + 1 and hunks[first].start == start and hunks[first].stop == stop:
-            own = hunks[first].slots
-            own[head : len(own) - beyond] = slots
+        if last == first + 1 and hunks[first].start == merged.start and hunks[first].stop == merged.stop:
+            slots = hunks[first].slots
+            slots[head : len(slots) - beyond] = merged.slots
             return
-        front = hunks[first].slots[:head] if head else []
-        back = hunks[last - 1].slots[-beyond:] if beyond else []
-        hunks[first:last] = [Hunk(start, stop, [*front, *slots, *back])]
+        if head:
+            merged.slots[:0] = hunks[first].slots[:head]
+        if beyond:
+            merged.slots += hunks[last - 1].slots[-beyond:]
+        hunks[first:last] = [merged]
 
     def _become_dense(self) -> list[Slot]:
         """Cover the whole array with one hunk and return its slots."""

@@ -58,7 +58,7 @@ def copy_below(value: object, depth: int, *, halves: bool = False, path: Iterabl
         raise InvalidJson(f"expected strict JSON at {_show(tuple(path))}, got more than the stack can hold") from None
 
 
-class _Refused(Exception):  # noqa: N818 - a signal inside this module
+class _Refused(Exception):
     """The copier met something that is not strict JSON. Where and why is for the slower search to say."""
 
 
