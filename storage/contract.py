@@ -104,6 +104,9 @@ class Storage(Protocol):
         A session comes into being with its first batch. Cancelling the caller does not cancel the write.
         """
 
+    async def idle(self) -> None:
+        """Use a moment in which nobody waits for a write, for housekeeping."""
+
     # --- sessions
     async def session(self, key: str) -> SessionRecord | None:
         """Look up a session by key."""
@@ -114,8 +117,8 @@ class Storage(Protocol):
     async def due(self, now: int, limit: int) -> list[str]:
         """Name sessions whose ``wake`` is at or before ``now``, earliest first. Cost does not grow with idle ones."""
 
-    async def next_wake(self) -> int | None:
-        """Tell the earliest ``wake`` of any session."""
+    async def next_wake(self, after: int = -1) -> int | None:
+        """Tell the earliest ``wake`` of any session that is later than ``after`` (ms)."""
 
     # --- records
     async def conversation(self, session: str, id: int) -> ConversationRecord | None:  # noqa: A002

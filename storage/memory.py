@@ -115,10 +115,10 @@ class MemoryStorage:
         check_limit(limit)
         return [key for wake, _, key in sorted(self._wakes()) if wake <= now][:limit]
 
-    async def next_wake(self) -> int | None:
-        """Tell the earliest ``wake`` of any session."""
+    async def next_wake(self, after: int = -1) -> int | None:
+        """Tell the earliest ``wake`` of any session that is later than ``after`` (ms)."""
         self._check_open()
-        return min((wake for wake, _, _ in self._wakes()), default=None)
+        return min((wake for wake, _, _ in self._wakes() if wake > after), default=None)
 
     def _wakes(self) -> Iterator[tuple[int, int, str]]:
         for number, session in enumerate(self._sessions.values()):

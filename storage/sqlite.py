@@ -208,9 +208,9 @@ class SqliteStorage:
         """Name sessions whose ``wake`` is at or before ``now``, earliest first."""
         return await self._ask(reads.due, now, limit)
 
-    async def next_wake(self) -> int | None:
-        """Tell the earliest ``wake`` of any session."""
-        return await self._ask(reads.next_wake)
+    async def next_wake(self, after: int = -1) -> int | None:
+        """Tell the earliest ``wake`` of any session that is later than ``after`` (ms)."""
+        return await self._ask(reads.next_wake, after)
 
     async def conversation(self, session: str, id: int) -> ConversationRecord | None:  # noqa: A002
         """Look up a conversation."""

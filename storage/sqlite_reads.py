@@ -48,7 +48,7 @@ FIND_SESSION = "SELECT sid FROM sessions WHERE key = ?"
 SESSION = "SELECT key, created_at, seq, last_id, wake FROM sessions WHERE key = ?"
 SESSIONS = "SELECT sid, key, created_at, seq, last_id, wake FROM sessions WHERE sid > ? ORDER BY sid LIMIT ?"
 DUE = "SELECT key FROM sessions WHERE wake IS NOT NULL AND wake <= ? ORDER BY wake, sid LIMIT ?"
-NEXT_WAKE = "SELECT wake FROM sessions WHERE wake IS NOT NULL ORDER BY wake LIMIT 1"
+NEXT_WAKE = "SELECT wake FROM sessions WHERE wake IS NOT NULL AND wake > ? ORDER BY wake LIMIT 1"
 
 _CONVERSATION = "SELECT rid, parent, parent_at, owner_conversation, owner_task FROM conversations "
 CONVERSATION = _CONVERSATION + "WHERE rid = ?"
@@ -161,9 +161,9 @@ def due(connection: sqlite3.Connection, now: int, limit: int) -> list[str]:
     return [key for (key,) in connection.execute(DUE, (now, limit))]
 
 
-def next_wake(connection: sqlite3.Connection) -> int | None:
-    """Tell the earliest ``wake`` of any session."""
-    row = connection.execute(NEXT_WAKE).fetchone()
+def next_wake(connection: sqlite3.Connection, after: int) -> int | None:
+    """Tell the earliest ``wake`` of any session that is later than ``after``."""
+    row = connection.execute(NEXT_WAKE, (after,)).fetchone()
     return row[0] if row else None
 
 

@@ -4,9 +4,10 @@ A working set for decisions, not a store: it holds live records only, and what a
 the commit is admitted. Proved by tests/supervisors/test_settlement.py.
 """
 
+import heapq
 from collections.abc import Iterator
 
-from ..storage.records import TaskRecord, Waiting
+from ..storage.records import Pending, Running, TaskRecord, Waiting
 from .joins import has_intent
 from .ownership import Ownership
 
@@ -20,6 +21,9 @@ class Forest:
         self._waiters: dict[int, set[int]] = {}
         self._intents: set[int] = set()
         self._before: dict[int, TaskRecord | None] = {}
+        self._active: set[int] = set()
+        self._deadlines: dict[int, int] = {}
+        self._earliest: list[tuple[int, int]] = []
 
     def __len__(self) -> int:
         return len(self._records)
@@ -38,6 +42,18 @@ class Forest:
     def waiters(self, task: int) -> list[int]:
         """Name the tasks that wait for this one, by id."""
         return sorted(self._waiters.get(task, ()))
+
+    def wake(self) -> int | None:
+        """Tell when the session must be active without being asked: 0 for now, a stored deadline in ms, or never."""
+        if self._active:
+            return 0
+        while self._earliest and self._deadlines.get(self._earliest[0][1]) != self._earliest[0][0]:
+            heapq.heappop(self._earliest)
+        return self._earliest[0][0] if self._earliest else None
+
+    def due(self, now: int) -> list[int]:
+        """Name the tasks whose deadline is at or before ``now`` (ms), in order of deadline."""
+        return [task for until, task in sorted((u, t) for t, u in self._deadlines.items() if u <= now)]
 
     def below_intent(self, task: int) -> bool:
         """Whether some live owner above is cancelled without a background task in between. Free when nothing is."""
@@ -81,12 +97,22 @@ class Forest:
         self._records[task] = record
         if has_intent(record):
             self._intents.add(task)
+        if isinstance(record.state, Pending | Running):
+            self._active.add(task)
         if isinstance(record.state, Waiting):
-            for awaited in record.state.on:
-                self._waiters.setdefault(awaited, set()).add(task)
+            self._link_wait(task, record.state)
+
+    def _link_wait(self, task: int, wait: Waiting) -> None:
+        for awaited in wait.on:
+            self._waiters.setdefault(awaited, set()).add(task)
+        if wait.until is not None:
+            self._deadlines[task] = wait.until
+            heapq.heappush(self._earliest, (wait.until, task))
 
     def _unlink(self, task: int) -> None:
         self._intents.discard(task)
+        self._active.discard(task)
+        self._deadlines.pop(task, None)
         old = self._records.get(task)
         if old is not None and isinstance(old.state, Waiting):
             for awaited in old.state.on:

@@ -1,0 +1,88 @@
+"""The system prompt as positional changes: what a transcript has shown, what is wanted, and the messages between them.
+
+Only changes are sent, so that a longer request begins with the shorter one. Proved by tests/actors/agent/test_prompt.py.
+"""
+
+import inspect
+from collections.abc import Sequence
+
+import structlog
+
+from ..models import Message, SystemMessage, ToolRef, ToolSpec, current_tools
+from .registry import PromptInput, Section
+
+log = structlog.get_logger("perdure.agent")
+
+
+async def render(sections: Sequence[Section], given: PromptInput, shown: dict[str, str]) -> dict[str, str]:
+    """Render sections in order. One that raises keeps the text that was shown, if any, and is reported."""
+    wanted: dict[str, str] = {}
+    for section in sections:
+        try:
+            text = await _render(section, given)
+        except Exception:
+            log.exception("section_failed", session=given.session, section=section.key)
+            text = shown.get(section.key)
+        if text is not None:
+            wanted[section.key] = text
+    return wanted
+
+
+async def _render(section: Section, given: PromptInput) -> str | None:
+    text = section.render if isinstance(section.render, str) else section.render(given)
+    if inspect.isawaitable(text):
+        text = await text
+    if text is None or not section.tag:
+        return text
+    return f"<{section.key}>\n{text}\n</{section.key}>"
+
+
+def shown_sections(messages: Sequence[Message]) -> dict[str, str]:
+    """Replay the system messages of a transcript into the sections in effect, in order."""
+    shown: dict[str, str] = {}
+    for message in messages:
+        for name, text in (message.sections or {}).items() if isinstance(message, SystemMessage) else ():
+            if text is None:
+                shown.pop(name, None)
+            else:
+                shown[name] = text
+    return shown
+
+
+def plan(
+    messages: Sequence[Message], sections: dict[str, str], tools: Sequence[ToolSpec], now: int
+) -> list[SystemMessage]:
+    """Decide which system messages lead from what ``messages`` have shown to what is wanted; none when nothing changed."""
+    planned = _plan_sections(shown_sections(messages), sections)
+    removed, added = _plan_tools(current_tools(messages), tools)
+    if not removed and not added:
+        return [SystemMessage(sections=change, timestamp=now) for change in planned]
+    last = planned.pop() if planned else None
+    changes = [SystemMessage(sections=change, timestamp=now) for change in planned]
+    with_tools = SystemMessage(
+        sections=last, tools_removed=removed or None, tools_added=added or None, timestamp=now
+    )
+    return [*changes, with_tools]
+
+
+def _plan_sections(shown: dict[str, str], wanted: dict[str, str]) -> list[dict[str, str | None]]:
+    """Patch values where order allows it; else take everything away and set it anew, in two messages."""
+    change: dict[str, str | None] = {name: None for name in shown if name not in wanted}
+    change |= {name: text for name, text in wanted.items() if shown.get(name) != text}
+    if not change and list(shown) == list(wanted):
+        return []
+    kept = [name for name in shown if name in wanted]
+    if [*kept, *(name for name in wanted if name not in shown)] == list(wanted):
+        return [change]
+    return [dict.fromkeys(shown), dict(wanted)]
+
+
+def _plan_tools(shown: Sequence[ToolSpec], wanted: Sequence[ToolSpec]) -> tuple[list[ToolRef], list[ToolSpec]]:
+    old, new = {tool.name: tool for tool in shown}, {tool.name: tool for tool in wanted}
+    removed = [name for name in old if name not in new or old[name] != new[name]]
+    added = [name for name in new if name not in old or old[name] != new[name]]
+    if [*(name for name in old if name not in removed), *added] != list(new):
+        removed, added = list(old), list(new)
+    return [ToolRef(name=name) for name in removed], [new[name] for name in added]
+
+

@@ -1,0 +1,60 @@
+"""Throttled commits of progress: at most one in flight, at most one each interval.
+
+Proved by tests/actors/agent/test_pump.py.
+"""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+from ...chord import PerdureError
+from ..runtime import Clock
+
+
+class Pump:
+    """Calls ``flush`` after ``touch``, not more often than each ``interval_ms``, the first time after ``delay_ms``.
+
+    ``stop`` waits for a flush in flight, so that nothing stale lands after what follows it.
+    """
+
+    def __init__(
+        self, clock: Clock, interval_ms: int, flush: Callable[[], Awaitable[None]], *, delay_ms: int = 0
+    ) -> None:
+        self._clock = clock
+        self._interval = interval_ms
+        self._flush = flush
+        self._next = clock.now() + delay_ms
+        self._dirty = asyncio.Event()
+        self._stopped = False
+        self._pause: asyncio.Future[None] | None = None
+        self._task = asyncio.get_running_loop().create_task(self._run())
+
+    def touch(self) -> None:
+        """Say that there is something to flush."""
+        self._dirty.set()
+
+    async def stop(self) -> None:
+        """End; what has not been flushed is dropped, a flush in flight is waited for."""
+        self._stopped = True
+        self._dirty.set()
+        if self._pause is not None:
+            self._pause.cancel()
+        await asyncio.wait([self._task])
+
+    async def _run(self) -> None:
+        while not self._stopped:
+            await self._dirty.wait()
+            if not await self._due():
+                return
+            self._dirty.clear()
+            try:
+                await self._flush()
+            except PerdureError:
+                return  # the session or the invocation has ended: whoever runs the task learns it from its own commit
+            self._next = self._clock.now() + self._interval
+
+    async def _due(self) -> bool:
+        """Wait for the time of the next flush; False when stopped meanwhile."""
+        if not self._stopped and self._next > self._clock.now():
+            self._pause = asyncio.ensure_future(self._clock.sleep_until(self._next))
+            await asyncio.wait([self._pause])
+        return not self._stopped

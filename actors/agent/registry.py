@@ -1,0 +1,145 @@
+"""Extensions: named bundles of tools, prompt sections and tasks, and the registry of those installed in this process.
+
+Conversations store names; code comes from here when it is needed, so installing a new version under an old name takes
+effect at the next request. Proved by tests/actors/agent/test_registry.py.
+"""
+
+import re
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from typing import Any, cast
+
+import msgspec
+
+from ...storage.records import JsonObject
+from ..conversation.choice import model_name
+from ..conversation.settings import Settings
+from ..models import ThinkingLevel
+from ..task.definition import Definitions, Task
+from .errors import ExtensionInvalid
+from .tool import Tool
+
+Render = Callable[["PromptInput"], str | None | Awaitable[str | None]]
+SECTION_KEY = re.compile(r"^[a-z][a-z0-9_-]*$")
+INSTRUCTIONS = "instructions"
+
+
+class PromptInput(msgspec.Struct, frozen=True, kw_only=True):
+    """What a prompt section may look at: where it is shown, for which agent, and committed documents of the session."""
+
+    session: str
+    conversation_id: int
+    agent: "Resolved"
+    snapshot: Callable[..., Awaitable[Any]]
+
+
+class Section(msgspec.Struct, frozen=True):
+    """A named part of the system prompt: a text, or a function that gives it (None leaves it out).
+
+    With ``tag`` the text is wrapped as ``<key>`` ... ``</key>``. A function must give equal text for equal input: every
+    change is sent to the model and costs its prompt cache.
+    """
+
+    key: str
+    render: str | Render
+    tag: bool = True
+
+
+class Extension(msgspec.Struct, frozen=True, kw_only=True):
+    """A named bundle of what an agent can do."""
+
+    name: str
+    tools: Sequence[Tool] = ()
+    sections: Sequence[Section] = ()
+    tasks: Sequence[type[Task[Any, Any]]] = ()
+
+
+class Resolved(msgspec.Struct, frozen=True, kw_only=True):
+    """A conversation's agent as the installed extensions make it."""
+
+    model: str | None
+    thinking_level: ThinkingLevel
+    extensions: list[str]
+    tools: list[Tool]
+    sections: list[Section]
+
+    def tool(self, name: str) -> Tool | None:
+        """Give an offered tool by name."""
+        return next((tool for tool in self.tools if tool.name == name), None)
+
+
+class Registry:
+    """The extensions installed in this process, in install order. One that is replaced keeps its place."""
+
+    def __init__(self, definitions: Definitions) -> None:
+        self._definitions = definitions
+        self._built_in: set[str] = set()
+        self._installed: dict[str, Extension] = {}
+
+    def build_in(self, tasks: Iterable[type[Task[Any, Any]]]) -> None:
+        """Install tasks that belong to no extension and that none may replace."""
+        for task in tasks:
+            self._built_in.add(task.name)
+            self._definitions.install(task)
+
+    def install(self, extension: Extension) -> None:
+        """Install an extension, or replace the one of its name. Raises ExtensionInvalid and changes nothing."""
+        _check(extension, self._taken(extension.name))
+        old = self._installed.get(extension.name)
+        self._installed[extension.name] = extension
+        for name in _task_names(old) - _task_names(extension):
+            self._definitions.uninstall(name)
+        for task in extension.tasks:
+            self._definitions.install(task)
+
+    def uninstall(self, name: str) -> None:
+        """Remove an extension. Conversations that select it keep its name; its tasks wait until it comes back."""
+        for task in _task_names(self._installed.pop(name, None)):
+            self._definitions.uninstall(task)
+
+    def installed(self) -> list[Extension]:
+        """List what is installed."""
+        return list(self._installed.values())
+
+    def resolve(self, choice: JsonObject, settings: Settings) -> Resolved:
+        """Resolve a conversation's stored choices. Names that are not installed are skipped."""
+        chosen = choice.get("extensions", settings.extensions)
+        names = list(self._installed) if chosen is None else chosen
+        selected = [self._installed[name] for name in dict.fromkeys(names) if name in self._installed]
+        tools = {tool.name: tool for extension in selected for tool in extension.tools}
+        offered = choice.get("tools")
+        sections = {section.key: section for extension in selected for section in extension.sections}
+        if choice.get(INSTRUCTIONS):
+            sections[INSTRUCTIONS] = Section(INSTRUCTIONS, choice[INSTRUCTIONS])
+        return Resolved(
+            model=model_name(choice["model"]) if choice.get("model") else None,
+            thinking_level=cast("ThinkingLevel", choice.get("thinkingLevel", "off")),
+            extensions=[extension.name for extension in selected],
+            tools=list(tools.values()) if offered is None else [tools[name] for name in offered if name in tools],
+            sections=list(sections.values()),
+        )
+
+    def _taken(self, name: str) -> set[str]:
+        others = (extension for extension in self._installed.values() if extension.name != name)
+        return self._built_in.union(*(_task_names(extension) for extension in others))
+
+
+def _task_names(extension: Extension | None) -> set[str]:
+    return set() if extension is None else {task.name for task in extension.tasks}
+
+
+def _check(extension: Extension, taken: set[str]) -> None:
+    where = f"extension {extension.name!r}"
+    _unique(where, "tool", [tool.name for tool in extension.tools])
+    _unique(where, "section", [section.key for section in extension.sections])
+    _unique(where, "task", [task.name for task in extension.tasks])
+    for section in extension.sections:
+        if not SECTION_KEY.match(section.key) or section.key == INSTRUCTIONS:
+            raise ExtensionInvalid(f"{where}: section key {section.key!r} is reserved or not like 'a-name'")
+    for name in _task_names(extension) & taken:
+        raise ExtensionInvalid(f"{where}: task {name!r} is defined elsewhere")
+
+
+def _unique(where: str, what: str, names: list[str]) -> None:
+    for name in names:
+        if names.count(name) > 1:
+            raise ExtensionInvalid(f"{where}: two {what}s are called {name!r}")

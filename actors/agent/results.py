@@ -1,0 +1,121 @@
+"""From what a tool returned, raised or left behind to the result message that the model reads. Pure.
+
+Proved by tests/actors/agent/test_results.py.
+"""
+
+from collections.abc import Iterable
+from typing import Any
+
+import msgspec
+
+from ...chord import PerdureError
+from ...storage.records import Json
+from ..conversation.builtin import Diagnostic
+from ..models import Content, Image, Text, ToolResultMessage, Usage, text
+from ..task.definition import encode
+from .output import Bounded, OutputLimits, bound, clean
+from .tool import ToolResult
+
+NO_OUTPUT = "(no output)"
+
+
+class Draft(msgspec.Struct, kw_only=True):
+    """A result in the making."""
+
+    content: list[Content]
+    is_error: bool = False
+    details: Json = None
+    diagnostics: list[Diagnostic]
+    usage: Usage | None = None
+    failed: bool = False
+    """Whether the call's task ends failed, which cancels what it owns: nobody supervises that any more."""
+
+
+def remark(code: str, message: str, severity: Any = "error") -> Diagnostic:
+    """Make a diagnostic of the library's own."""
+    return {"severity": severity, "message": clean(message), "code": code}
+
+
+def returned(value: Any, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic], limits: OutputLimits) -> Draft:
+    """Make the result of a tool that returned. Raises PerdureError, TypeError for a value without a JSON form."""
+    result = value if isinstance(value, ToolResult) else ToolResult(content=_content(value))
+    remarks = [*diagnostics, *result.diagnostics]
+    content: list[Content]
+    if result.content is None:
+        content, dropped = ([text(shown.text)] if shown.text else []), shown
+    elif isinstance(result.content, str):
+        dropped = bound(clean(result.content), limits)
+        content = [text(dropped.text)]
+    else:
+        content, dropped = _bound_blocks(result.content, limits)
+    if dropped.truncated:
+        remarks.append(_truncated(dropped, limits))
+    return Draft(
+        content=content,
+        is_error=result.is_error,
+        details=encode(result.details) if result.details is not None else details,
+        diagnostics=remarks,
+        usage=result.usage,
+    )
+
+
+def _content(value: Any) -> str | None:
+    if value is None or isinstance(value, str):
+        return value
+    return msgspec.json.encode(encode(value)).decode()
+
+
+def _bound_blocks(blocks: list[Content], limits: OutputLimits) -> tuple[list[Content], Bounded]:
+    """Text over the limits is joined, bounded and put where its first block stood; pictures stay."""
+    joined = "".join(clean(block.text) for block in blocks if isinstance(block, Text))
+    kept = bound(joined, limits)
+    if not kept.truncated:
+        return [text(clean(block.text)) if isinstance(block, Text) else block for block in blocks], kept
+    pictures: list[Content] = [block for block in blocks if isinstance(block, Image)]
+    return [text(kept.text), *pictures], kept
+
+
+def _truncated(dropped: Bounded, limits: OutputLimits) -> Diagnostic:
+    side = "beginning" if limits.retain == "head" else "end"
+    message = (
+        f"Output truncated to its {side}: {dropped.dropped_lines:,} lines, {dropped.dropped_bytes:,} bytes dropped"
+    )
+    return remark("truncated", message, "warn")
+
+
+def error(code: str, message: str, slot: dict[str, Any] | None = None, *, failed: bool = False) -> Draft:
+    """Make an error result of the library's own, with what the call had durably shown before."""
+    shown = slot or {}
+    said: list[Content] = [text(shown["output"])] if shown.get("output") else []
+    diagnostics = [*shown.get("diagnostics", ()), remark(code, message)]
+    if shown.get("droppedBytes"):
+        dropped = f"{shown.get('droppedLines', 0):,} lines, {shown['droppedBytes']:,} bytes dropped"
+        diagnostics.insert(-1, remark("truncated", f"Output truncated: {dropped}", "warn"))
+    return Draft(content=said, is_error=True, details=shown.get("details"), diagnostics=diagnostics, failed=failed)
+
+
+def raised(name: str, problem: BaseException, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic]) -> Draft:
+    """Make the result of a tool that raised, or that returned what has no JSON form."""
+    said = clean(str(problem)).strip()[:4_000]
+    message = said if isinstance(problem, PerdureError) and said else f"{type(problem).__name__}: {said}".rstrip(": ")
+    slot = {"output": shown.text, "details": details, "diagnostics": list(diagnostics)}
+    draft = error("tool_error", f"Tool {name} failed: {message}", slot, failed=True)
+    return draft
+
+
+def message(draft: Draft, call_id: str, name: str, now: int, duration_ms: int | None = None) -> ToolResultMessage:
+    """Make the message: bounded content, then the diagnostics as one last text item, so bounds never cut them."""
+    content = [block for block in draft.content if not isinstance(block, Text) or block.text.strip()]
+    if draft.diagnostics:
+        lines = [f"[{one['severity']}] {one['message']}" for one in draft.diagnostics]
+        content.append(text("\n".join(["<harness>", *lines, "</harness>"])))
+    return ToolResultMessage(
+        tool_call_id=call_id,
+        tool_name=name,
+        content=content or [text(NO_OUTPUT)],
+        details=draft.details,
+        is_error=draft.is_error,
+        usage=draft.usage,
+        timestamp=now,
+        duration_ms=duration_ms,
+    )

@@ -1,0 +1,180 @@
+"""Tools: plain typed functions that a model may call.
+
+    @tool(replay="safe")
+    async def grep(pattern: str, path: str = ".") -> str:
+        '''Search files for a regular expression.'''
+
+The schema comes from the signature, descriptions from the docstring. A first parameter annotated ``ToolContext`` gets
+the call's context and is not shown to the model. Sync functions run in a thread. pydantic is imported when the first
+schema is needed. Proved by tests/actors/agent/test_tool.py.
+"""
+
+import asyncio
+import inspect
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_type_hints, overload
+
+import docstring_parser
+import msgspec
+
+from ...storage.records import Json, JsonObject
+from ..conversation.builtin import Diagnostic
+from ..models import Content, ToolSpec, Usage
+from .errors import InvalidArguments, ToolDefinitionError
+from .output import OutputLimits
+
+if TYPE_CHECKING:
+    from .toolcontext import ToolContext
+
+Replay = Literal["safe", "unsafe"]
+
+
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+    """Everything that a tool can answer; a tool may return just a string, or any JSON value, instead.
+
+    ``content`` is what the model reads (None: the output written with ``ctx.output``), ``details`` is for people and
+    programs, ``is_error`` tells the model that the call failed, ``usage`` is what the call itself spent on models.
+    """
+
+    content: str | list[Content] | None = None
+    details: Json = None
+    is_error: bool = False
+    diagnostics: Sequence[Diagnostic] = ()
+    usage: Usage | None = None
+
+
+class Tool:
+    """A function with its declaration and policies.
+
+    ``replay="safe"`` lets a call that a crash interrupted run again; by default it is answered as interrupted.
+    ``execution="sequential"`` makes a round with this tool run its calls one after another.
+    """
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        *,
+        name: str | None = None,
+        description: str | None = None,
+        replay: Replay = "unsafe",
+        execution: Literal["parallel", "sequential"] | None = None,
+        limits: OutputLimits | None = None,
+    ) -> None:
+        self.function = function
+        self.name = name or function.__name__
+        self.replay: Replay = replay
+        self.execution = execution
+        self.limits = limits or OutputLimits()
+        self._doc = docstring_parser.parse(inspect.getdoc(function) or "")
+        self._description = description
+        if not self.description:
+            raise ToolDefinitionError(f"tool {self.name!r} needs a docstring: the model chooses by it")
+
+    def __repr__(self) -> str:
+        return f"Tool({self.name!r}, replay={self.replay!r})"
+
+    async def __call__(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the function itself, as the author wrote it."""
+        result = self.function(*args, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    @property
+    def description(self) -> str:
+        """What the model is told about the tool."""
+        parts = (self._doc.short_description, self._doc.long_description)
+        return self._description or "\n\n".join(part for part in parts if part)
+
+    @cached_property
+    def spec(self) -> ToolSpec:
+        """The declaration that a model gets."""
+        schema: JsonObject = self._arguments.json_schema()
+        schema.pop("title", None)
+        return ToolSpec(name=self.name, description=self.description, parameters=schema)
+
+    def validate(self, arguments: JsonObject) -> dict[str, Any]:
+        """Give a call's arguments as the function takes them. Raises InvalidArguments, in words for the model."""
+        from pydantic import ValidationError  # noqa: PLC0415 - see the module's docstring
+
+        given = {name: value for name, value in arguments.items() if value is not None or name not in self._optional}
+        try:
+            validated: dict[str, Any] = self._arguments.validate_python(given)
+        except ValidationError as error:
+            raise InvalidArguments(_explain(self.name, error.errors(), arguments)) from None
+        return validated
+
+    async def run(self, context: "ToolContext", arguments: JsonObject) -> Any:
+        """Execute a call with validated arguments."""
+        kwargs = self.validate(arguments)
+        given = (context,) if self._takes_context else ()
+        if inspect.iscoroutinefunction(self.function):
+            return await self.function(*given, **kwargs)
+        return await asyncio.to_thread(self.function, *given, **kwargs)
+
+    # --- the signature
+
+    @cached_property
+    def _parameters(self) -> dict[str, inspect.Parameter]:
+        parameters = dict(inspect.signature(self.function).parameters)
+        if self._takes_context:
+            parameters.pop(next(iter(parameters)))
+        for parameter in parameters.values():
+            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+                raise ToolDefinitionError(f"tool {self.name!r}: parameter {parameter.name!r} must be a named one")
+        return parameters
+
+    @cached_property
+    def _hints(self) -> dict[str, Any]:
+        return get_type_hints(self.function, include_extras=True)
+
+    @cached_property
+    def _takes_context(self) -> bool:
+        from .toolcontext import ToolContext  # noqa: PLC0415 - a context runs tools
+
+        first = next(iter(inspect.signature(self.function).parameters), None)
+        return first is not None and self._hints.get(first) is ToolContext
+
+    @cached_property
+    def _optional(self) -> set[str]:
+        return {name for name, one in self._parameters.items() if one.default is not one.empty}
+
+    @cached_property
+    def _arguments(self) -> Any:
+        from pydantic import ConfigDict, TypeAdapter, with_config  # noqa: PLC0415 - see the module's docstring
+        from typing_extensions import TypedDict  # noqa: PLC0415 - pydantic's condition on Python 3.11
+
+        fields = {name: self._field(name, parameter) for name, parameter in self._parameters.items()}
+        arguments = TypedDict(self.name, fields)  # type: ignore[operator]
+        return TypeAdapter(with_config(ConfigDict(extra="forbid"))(arguments))
+
+    def _field(self, name: str, parameter: inspect.Parameter) -> Any:
+        from pydantic import Field  # noqa: PLC0415 - see the module's docstring
+
+        said = {one.arg_name: one.description for one in self._doc.params}
+        extra: JsonObject = {} if name not in self._optional else {"default": msgspec.to_builtins(parameter.default)}
+        field = Annotated[self._hints.get(name, Any), Field(description=said.get(name), json_schema_extra=extra)]
+        return NotRequired[field] if name in self._optional else field
+
+
+def _explain(name: str, errors: Sequence[Any], arguments: JsonObject) -> str:
+    lines = [f"  - {'.'.join(map(str, error['loc'])) or 'arguments'}: {error['msg']}" for error in errors]
+    received = msgspec.json.encode(arguments).decode()[:2_000]
+    return "\n".join([f"Validation failed for tool {name}:", *lines, f"Received: {received}"])
+
+
+@overload
+def tool(function: Callable[..., Any], /) -> Tool: ...
+@overload
+def tool(
+    *,
+    name: str | None = None,
+    description: str | None = None,
+    replay: Replay = "unsafe",
+    execution: Literal["parallel", "sequential"] | None = None,
+    limits: OutputLimits | None = None,
+) -> Callable[[Callable[..., Any]], Tool]: ...
+def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Make a function a tool, bare or with the options of ``Tool``. Raises ToolDefinitionError."""
+    return Tool(function, **options) if function is not None else lambda function: Tool(function, **options)
+
+

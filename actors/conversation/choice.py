@@ -1,0 +1,55 @@
+"""What someone chooses for a conversation: its model, prompt, extensions and tools, by name.
+
+Stored in ``pi.agent``. Names are looked up when they are used, so one that is not installed now takes effect when it is.
+Proved by tests/actors/conversation/test_choice.py.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ...chord import copy_json
+from ..models import ThinkingLevel
+from ..session.errors import InvalidValue
+from ..session.tx import BaseTx
+from .builtin import AgentDoc
+
+
+class Agent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """Choices for a conversation. A field left out changes nothing, None clears it.
+
+    ``model`` is "provider/id" (stored as the pair); ``extensions`` and ``tools`` select by name, in order (cleared: all that are installed,
+    all that they bring); ``instructions`` are the last part of the system prompt.
+    """
+
+    model: str | None | msgspec.UnsetType = msgspec.UNSET
+    thinking_level: ThinkingLevel | None | msgspec.UnsetType = msgspec.UNSET
+    extensions: list[str] | None | msgspec.UnsetType = msgspec.UNSET
+    tools: list[str] | None | msgspec.UnsetType = msgspec.UNSET
+    instructions: str | None | msgspec.UnsetType = msgspec.UNSET
+
+
+async def configure(tx: BaseTx, conversation_id: int, agent: Agent) -> None:
+    """Apply choices to a conversation in any commit, also in the one that creates it. Raises InvalidValue."""
+    draft = await tx.doc(AgentDoc, conversation_id)
+    given: dict[str, Any] = copy_json(msgspec.to_builtins(agent))
+    if given.get("model") is not None:
+        given["model"] = model_ref(given["model"])
+    for name, value in given.items():
+        if value is None:
+            draft.pop(name, None)
+        else:
+            draft[name] = value
+
+
+def model_ref(name: str) -> dict[str, str]:
+    """Split "provider/id" into what is stored. Raises InvalidValue."""
+    provider, slash, model = name.partition("/")
+    if not (provider and slash and model):
+        raise InvalidValue(f'name a model as "provider/id", not {name!r}')
+    return {"provider": provider, "modelId": model}
+
+
+def model_name(ref: dict[str, str]) -> str:
+    """Give a stored model's name as "provider/id"."""
+    return f"{ref['provider']}/{ref['modelId']}"

@@ -1,0 +1,145 @@
+"""From stored entries to the messages of a request. Pure; everything a model sees passes through here.
+
+The active range begins at the newest head marker. Between heads and edits a longer transcript's context begins with the
+shorter one's, since providers bind caches and thinking to the exact prefix: so results answer their calls within the
+round in which they were called, a call without a result is answered by a synthesized error for good, and a result that
+comes later is told as news at its own place. Proved by tests/actors/conversation/test_context.py.
+"""
+
+from collections.abc import Iterator, Sequence
+
+import msgspec
+
+from ...storage.records import ContextEdit, EntryRecord
+from ..models import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+    from_json,
+    plain_text,
+    text,
+    tool_calls,
+)
+
+LEFT_OUT = ("aborted", "error", "deferred", "pending")
+"""Stop reasons of assistant messages that stay in the transcript and out of requests."""
+
+
+class ContextView(msgspec.Struct, frozen=True, kw_only=True):
+    """A transcript as a model sees it. ``contributions`` are per entry of ``entries``, before results are ordered."""
+
+    head: EntryRecord | None
+    entries: list[EntryRecord]
+    contributions: list[list[Message]]
+    messages: list[Message]
+
+
+def derive(entries: Sequence[EntryRecord]) -> ContextView:
+    """Derive the context at the end of ``entries``, which are visible ones in id order, from the head on or earlier."""
+    head = next((entry for entry in reversed(entries) if entry.head is not None), None)
+    active = active_range(entries, head)
+    edits = _edits(entries, head)
+    contributions = [list(_contribution(entry, edits.get(entry.id))) for entry in active]
+    messages = [message for contribution in contributions for message in contribution]
+    return ContextView(head=head, entries=active, contributions=contributions, messages=settle_calls(lead(messages)))
+
+
+def active_range(entries: Sequence[EntryRecord], head: EntryRecord | None) -> list[EntryRecord]:
+    """The head marker, then the unmarked entries from its target on; without a marker, everything."""
+    if head is None or head.head is None:
+        return list(entries)
+    kept = [entry for entry in entries if entry.id >= head.head and entry.head is None]
+    return [head, *kept]
+
+
+def _edits(entries: Sequence[EntryRecord], head: EntryRecord | None) -> dict[int, ContextEdit]:
+    start = 0 if head is None or head.head is None else head.head
+    newest: dict[int, ContextEdit] = {}
+    for entry in sorted(entries, key=lambda entry: entry.id):
+        if entry.id >= start:
+            newest.update({edit.target: edit for edit in entry.edits or ()})
+    return newest
+
+
+def _contribution(entry: EntryRecord, edit: ContextEdit | None) -> Iterator[Message]:
+    stored = (entry.model or []) if edit is None else (edit.messages or [])
+    for value in stored:
+        message = from_json(value)
+        if not (isinstance(message, AssistantMessage) and message.stop_reason in LEFT_OUT):
+            yield message
+
+
+def lead(messages: list[Message]) -> list[Message]:
+    """Move a system message that only user messages precede to the front, where providers take it as the prompt."""
+    for index, message in enumerate(messages):
+        if isinstance(message, SystemMessage):
+            return [message, *messages[:index], *messages[index + 1 :]]
+        if not isinstance(message, UserMessage):
+            break
+    return messages
+
+
+def settle_calls(messages: Sequence[Message]) -> list[Message]:
+    """Have every call followed by exactly one result, in call order, and no result without its call."""
+    settled: list[Message] = []
+    unanswered = _Round(None)
+    for message in messages:
+        if isinstance(message, ToolResultMessage):
+            news = unanswered.take(message)
+            settled.extend([] if news is None else [news])
+        elif isinstance(message, SystemMessage) and unanswered.open:
+            unanswered.held.append(message)
+        else:
+            settled.extend(unanswered.close())
+            if isinstance(message, AssistantMessage):
+                unanswered = _Round(message, unanswered.names)
+            settled.append(message)
+    settled.extend(unanswered.close())
+    return settled
+
+
+class _Round:
+    """An assistant message's calls, and the results that have come for them."""
+
+    def __init__(self, message: AssistantMessage | None, names: dict[str, str] | None = None) -> None:
+        self.calls = [] if message is None else tool_calls(message)
+        self.timestamp = 0 if message is None else message.timestamp
+        self.names = {**(names or {}), **{call.id: call.name for call in self.calls}}
+        self.results: dict[str, ToolResultMessage] = {}
+        self.held: list[Message] = []
+        self.open = bool(self.calls)
+
+    def take(self, result: ToolResultMessage) -> Message | None:
+        """Keep a result of this round. One that comes too late becomes news; one without any call is dropped."""
+        if self.open and any(call.id == result.tool_call_id for call in self.calls):
+            self.results.setdefault(result.tool_call_id, result)
+            return None
+        if self.open or result.tool_call_id not in self.names:
+            return None
+        said = plain_text(result.content) or "(no text)"
+        news = f"The tool {result.tool_name} has answered late, to call {result.tool_call_id}:\n{said}"
+        return UserMessage(content=news, timestamp=result.timestamp)
+
+    def close(self) -> list[Message]:
+        """Give a result for each call, then what was held back until the round ended."""
+        if not self.open:
+            return []
+        self.open = False
+        results: list[Message] = [
+            self.results.get(call.id) or missing_result(call.id, call.name, self.timestamp) for call in self.calls
+        ]
+        return results + self.held
+
+
+def missing_result(call_id: str, name: str, timestamp: int) -> ToolResultMessage:
+    """The answer to a call that was never answered. Its time is its call's, so it is the same at every derivation."""
+    return ToolResultMessage(
+        tool_call_id=call_id,
+        tool_name=name,
+        content=[text("No result: the call was interrupted before it was answered.")],
+        details={"reason": "missing_result"},
+        is_error=True,
+        timestamp=timestamp,
+    )

@@ -1,0 +1,15 @@
+"""What can go wrong with conversations, and what state each leaves behind."""
+
+from ...chord.errors import PerdureError
+
+
+class ConversationBusy(PerdureError):
+    """A run is active and the submission asked to be refused then. Nothing was stored."""
+
+
+class SubmissionTooLarge(PerdureError):
+    """The content exceeds ``Settings.max_submission_bytes``. Nothing was stored."""
+
+
+class RequestIdReused(PerdureError):
+    """A request id names an earlier submission of another kind. Nothing was stored."""

@@ -1,0 +1,302 @@
+"""Handles: what an application holds of sessions, conversations and submissions.
+
+They are ids and a way to find the actor behind them, so they survive restarts of any actor and cost nothing to keep.
+Compare by id. Proved by tests/actors/conversation/test_handles.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+from typing import Any, cast
+
+import msgspec
+
+from ...chord import Watch
+from ...storage.contract import Cursor, EntryQuery, Page
+from ...storage.records import (
+    ROOT_CONVERSATION_ID,
+    ConversationRecord,
+    EntryRecord,
+    JsonObject,
+    SubmissionRecord,
+    TaskRecord,
+)
+from ..models import AssistantMessage, answer_text, from_json
+from ..session.commit import Commit, SessionCommit
+from ..session.core import SessionCore
+from ..session.directory import Directory
+from ..session.documents import Doc
+from ..session.environment import Services
+from ..session.errors import UnknownRecord
+from ..session.publication import Publication
+from ..session.read import snapshot
+from ..session.watch import watch_document
+from ..task.ref import TaskRef
+from ..task.tx import Tx
+from .builtin import LiveDoc
+from .choice import Agent, configure
+from .context import ContextView, derive
+from .inbox import UserInput, WhenBusy, submit_input, withdraw_inputs
+from .transcripts import Transcripts
+from .view import watch_conversation
+
+
+class _Handle:
+    """Anything that lives in one session."""
+
+    def __init__(self, services: Services, session: str) -> None:
+        self._services = services
+        self._session = session
+
+    async def _core(self) -> SessionCore:
+        return await self._directory.core(self._session)
+
+    @property
+    def _directory(self) -> Directory:
+        return self._services.get(Directory)  # type: ignore[type-abstract]
+
+    def _commit(self, make: Callable[[SessionCore], Tx]) -> SessionCommit[Tx]:
+        return SessionCommit(self._directory, self._session, make)
+
+
+class Answer(msgspec.Struct, frozen=True):
+    """The entry that answered an input, and what it says."""
+
+    entry: EntryRecord
+    message: AssistantMessage
+
+    @property
+    def text(self) -> str:
+        """What the model said, without its thinking and calls."""
+        return answer_text(self.message)
+
+
+class Settled(msgspec.Struct, frozen=True):
+    """How a submission ended: ``done`` with an ``answer`` (inputs), or ``unanswered`` with a ``reason``."""
+
+    record: SubmissionRecord
+    answer: Answer | None = None
+
+    @property
+    def status(self) -> str:
+        """Either "done" or "unanswered"."""
+        return self.record.status
+
+    @property
+    def reason(self) -> str | None:
+        """Why there is no answer: no_model, model_error, aborted, faulted, or why its task could not run."""
+        return self.record.reason
+
+
+class Submission(_Handle):
+    """Something that was submitted to a conversation."""
+
+    def __init__(self, services: Services, session: str, id: int) -> None:  # noqa: A002
+        super().__init__(services, session)
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Submission({self._session!r}, {self.id})"
+
+    async def status(self) -> SubmissionRecord:
+        """Read the committed record. Raises UnknownRecord."""
+        core = await self._core()
+        await core.drained()
+        record = await core.row(SubmissionRecord, self.id)
+        if record is None:
+            raise UnknownRecord("submission", self.id)
+        return record
+
+    async def wait(self) -> Settled:
+        """Wait until it is settled. Cancelling this only ends the waiting.
+
+        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call.
+        """
+        core = await self._core()
+        record = cast("SubmissionRecord", await core.settled(SubmissionRecord, self.id))
+        if record.answer is None:
+            return Settled(record)
+        entry = await core.row(EntryRecord, record.answer)
+        assert entry is not None
+        assert entry.model is not None
+        return Settled(record, Answer(entry, cast("AssistantMessage", from_json(entry.model[0]))))
+
+
+class Conversation(_Handle):
+    """A transcript and the work that belongs to it."""
+
+    def __init__(self, services: Services, session: str, id: int) -> None:  # noqa: A002
+        super().__init__(services, session)
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"Conversation({self._session!r}, {self.id})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, Conversation) and (self._session, self.id) == (other._session, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self._session, self.id))
+
+    async def submit(
+        self, content: UserInput, *, when_busy: WhenBusy = "follow_up", request_id: str | None = None
+    ) -> Submission:
+        """Admit an input durably; it is answered by a run at once, or when its turn comes.
+
+        While a run is active, "steer" joins it after the current tool round, "follow_up" starts the next run, "reject"
+        raises ConversationBusy. A ``request_id`` makes sending it again harmless: the first submission is returned.
+        Raises SubmissionTooLarge, UnknownRecord, SessionFailed.
+        """
+        async with self.commit() as tx:
+            record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id)
+        return Submission(self._services, self._session, record.id)
+
+    def commit(self) -> SessionCommit[Tx]:
+        """Begin a commit bound to this conversation: ``async with conversation.commit() as tx``."""
+        return self._commit(lambda core: Tx(core, self.id))
+
+    async def configure(self, agent: Agent) -> None:
+        """Change what this conversation runs on; it takes effect at the next request."""
+        async with self.commit() as tx:
+            await configure(tx, self.id, agent)
+
+    async def abort(self) -> None:
+        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle."""
+        core = await self._core()
+        await self._exists(core)
+        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+            await withdraw_inputs(tx, self.id)
+            for task in list(core.forest.ownership.work(self.id)):
+                await tx.mark_task(task)
+        await self.wait_for_idle()
+
+    async def wait_for_idle(self) -> None:
+        """Return when no foreground work lives in or below this conversation. Raises UnknownRecord, SessionFailed."""
+        core = await self._core()
+        await self._exists(core)
+        await until(core, lambda: not core.forest.ownership.has_work(self.id))
+
+    async def context(self, *, at: int | None = None) -> ContextView:
+        """Derive what a model would be sent now, or as of entry ``at`` of the active range."""
+        core = await self._core()
+        return derive(await core.part(Transcripts, Transcripts).active(self.id, at))
+
+    async def entries(self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None) -> Page[EntryRecord]:
+        """Page the whole visible history, newest first by default."""
+        core = await self._core()
+        await core.drained()
+        query = EntryQuery(conversation_id=self.id, order=order)
+        return await core.storage.scan_entries(core.key, query, limit, cursor)
+
+    async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
+        """Read one of the conversation's documents, as committed; None when there is none."""
+        return await snapshot(await self._core(), doc, self.id, key=key)
+
+    async def watch_doc(self, doc: Doc[Any], *, key: str | None = None) -> Watch | None:
+        """Watch one of the conversation's documents; None when there is none."""
+        return await watch_document(await self._core(), doc, self.id, key=key)
+
+    async def watch(self) -> Watch:
+        """Watch the conversation: its active entries and built-in documents as one JSON value (see ``view``)."""
+        return await watch_conversation(await self._core(), self.id)
+
+    async def live(self) -> JsonObject:
+        """Read what runs now: ``pi.live``."""
+        return await self.snapshot(LiveDoc) or {}
+
+    async def _exists(self, core: SessionCore) -> None:
+        if await core.row(ConversationRecord, self.id) is None:
+            raise UnknownRecord("conversation", self.id)
+
+
+async def until(core: SessionCore, done: Callable[[], bool]) -> None:
+    """Return when a condition over committed state holds; it is looked at after every publication."""
+    changed = asyncio.Event()
+
+    def published(_: Publication) -> None:
+        changed.set()
+
+    dispose = core.subscribe(published, changed.set)
+    try:
+        while True:
+            await core.drained()
+            core.check()
+            if done():
+                return
+            changed.clear()
+            await changed.wait()
+    finally:
+        dispose()
+
+
+class Session(_Handle):
+    """A session: the unit of isolation, atomicity and placement."""
+
+    def __init__(self, services: Services, key: str) -> None:
+        super().__init__(services, key)
+        self.key = key
+
+    def __repr__(self) -> str:
+        return f"Session({self.key!r})"
+
+    def commit(self) -> SessionCommit[Tx]:
+        """Begin a commit: ``async with session.commit() as tx``. Leaving the block returns when it is durable.
+
+        Raises SessionFailed when storage could not say what became of it, LineReentry inside another one.
+        """
+        return self._commit(Tx)
+
+    async def root(self, *, agent: Agent | None = None) -> Conversation:
+        """Give the root conversation, creating it with ``agent`` if there is none; an existing one is left as it is."""
+        core = await self._core()
+        if await core.row(ConversationRecord, ROOT_CONVERSATION_ID) is None:
+            async with Commit(core, lambda: Tx(core)) as tx:
+                if await tx.conversation(ROOT_CONVERSATION_ID) is None:
+                    record = await tx.create_root()
+                    if agent is not None:
+                        await configure(tx, record.id, agent)
+        return Conversation(self._services, self.key, ROOT_CONVERSATION_ID)
+
+    async def conversation(self, id: int) -> Conversation:  # noqa: A002
+        """Give a conversation by id. Raises UnknownRecord."""
+        core = await self._core()
+        if await core.row(ConversationRecord, id) is None:
+            raise UnknownRecord("conversation", id)
+        return Conversation(self._services, self.key, id)
+
+    async def create_conversation(self, *, agent: Agent | None = None) -> Conversation:
+        """Create a conversation that nobody owns."""
+        async with self.commit() as tx:
+            record = await tx.create_conversation()
+            if agent is not None:
+                await configure(tx, record.id, agent)
+        return Conversation(self._services, self.key, record.id)
+
+    async def submission(self, id: int) -> Submission:  # noqa: A002
+        """Give a submission by id. Raises UnknownRecord."""
+        submission = Submission(self._services, self.key, id)
+        await submission.status()
+        return submission
+
+    async def task(self, id: int) -> TaskRef[Any]:  # noqa: A002
+        """Give a task by id. Raises UnknownRecord."""
+        ref: TaskRef[Any] = TaskRef(self._services, self.key, id)
+        await ref.record()
+        return ref
+
+    async def snapshot(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+        """Read a document as committed; None when there is none."""
+        return await snapshot(await self._core(), doc, scope_id, key=key)
+
+    async def tasks(self) -> list[TaskRecord]:
+        """List the live tasks."""
+        core = await self._core()
+        await core.drained()
+        return sorted(core.forest, key=lambda record: record.id)
+
+    async def wait_for_idle(self) -> None:
+        """Return when no foreground work lives anywhere in the session."""
+        core = await self._core()
+        await until(core, lambda: not any(core.forest.ownership.has_work(root) for root in core.forest.ownership.roots()))
+
+
+__all__ = ["Answer", "Conversation", "Session", "Settled", "Submission"]

@@ -1,0 +1,196 @@
+"""Submissions: how input is admitted, queued, placed at boundaries and settled.
+
+The records and documents are the only state: ``pi.inbox`` holds what waits, ``pi.live.run`` who answers what is placed.
+Everything here runs inside a commit block. Proved by tests/actors/conversation/test_inbox.py.
+"""
+
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, Literal, Protocol
+
+import msgspec
+
+from ...chord import Draft, valid_text
+from ...storage.records import Json, JsonObject, SubmissionRecord
+from ..models import Content, Text, UserMessage, to_json
+from ..session.errors import InvalidValue, UnknownRecord
+from ..session.tx import BaseTx
+from .builtin import InboxDoc, LiveDoc, UserEntry
+from .errors import ConversationBusy, RequestIdReused, SubmissionTooLarge
+from .settings import QueueMode, Settings
+
+UserInput = str | list[Content]
+WhenBusy = Literal["steer", "follow_up", "reject"]
+Boundary = Literal["postTools", "final"]
+
+MODES = {"steer": "steer", "follow_up": "followUp"}
+
+
+class Runner(Protocol):
+    """What answers input: the agent room's way to start a run."""
+
+    async def start(self, tx: Any, conversation_id: int) -> int:
+        """Create the task that answers, and give its id."""
+
+
+def content_json(content: UserInput, limit: int) -> Json:
+    """Check and repair what was submitted. Raises InvalidValue, SubmissionTooLarge."""
+    if isinstance(content, str):
+        value: Json = valid_text(content)
+    elif isinstance(content, list) and content:
+        value = [msgspec.to_builtins(_repaired(block)) for block in content]
+    else:
+        raise InvalidValue("submit text, or a list of text and image blocks that is not empty")
+    size = len(msgspec.json.encode(value))
+    if size > limit:
+        raise SubmissionTooLarge(f"the submission has {size:,} bytes; the limit is {limit:,}")
+    return value
+
+
+def _repaired(block: Content) -> Content:
+    return msgspec.structs.replace(block, text=valid_text(block.text)) if isinstance(block, Text) else block
+
+
+async def submit_input(
+    tx: BaseTx, conversation_id: int, content: UserInput, *, when_busy: WhenBusy, request_id: str | None
+) -> SubmissionRecord:
+    """Admit an input: placed with a run at once when the conversation is idle and nothing waits, else queued.
+
+    A request id that the conversation knows gives the earlier submission and writes nothing.
+    Raises ConversationBusy, SubmissionTooLarge, RequestIdReused, UnknownRecord.
+    """
+    if await tx.conversation(conversation_id) is None:
+        raise UnknownRecord("conversation", conversation_id)
+    value = content_json(content, tx.core.services.get(Settings).max_submission_bytes)
+    if request_id is not None:
+        known = await tx.submission_by_request(conversation_id, request_id)
+        if known is not None and known.type != "input":
+            raise RequestIdReused(f"request id {request_id!r} named a {known.type}")
+        if known is not None:
+            return known
+    return await _admit(tx, conversation_id, value, when_busy, request_id)
+
+
+async def _admit(
+    tx: BaseTx, conversation_id: int, content: Json, when_busy: WhenBusy, request_id: str | None
+) -> SubmissionRecord:
+    live = await tx.doc(LiveDoc, conversation_id)
+    inbox = await tx.doc(InboxDoc, conversation_id)
+    busy = "run" in live
+    if busy and when_busy == "reject":
+        raise ConversationBusy(f"conversation {conversation_id} is busy")
+    record = tx.put_submission(
+        SubmissionRecord(
+            id=tx.mint(), conversation_id=conversation_id, type="input", status="queued", request_id=request_id
+        )
+    )
+    if not busy and not inbox["items"]:
+        await place(tx, record.id, content)
+        await start_run(tx, conversation_id, [record.id])
+        return record
+    inbox["items"].append({"id": record.id, "mode": MODES.get(when_busy, "followUp"), "content": content})
+    if not busy:
+        await final_boundary(tx, conversation_id)
+    return record
+
+
+async def place(tx: BaseTx, submission_id: int, content: Json) -> None:
+    """Append the entry of a queued input; from now on its run owes it an answer."""
+    record = await _known(tx, submission_id)
+    message = to_json(UserMessage(content="", timestamp=tx.core.clock.now())) | {"content": content}
+    entry = await tx.append(UserEntry, model=[message], conversation_id=record.conversation_id)
+    tx.put_submission(msgspec.structs.replace(record, status="placed", entry=entry.id))
+
+
+async def start_run(tx: BaseTx, conversation_id: int, inputs: Sequence[int]) -> None:
+    """Begin a run that answers ``inputs``."""
+    live = await tx.doc(LiveDoc, conversation_id)
+    task = await tx.core.services.get(_runner()).start(tx, conversation_id)
+    live["run"] = {"taskId": task, "inputs": list(inputs)}
+
+
+def _runner() -> type[Runner]:
+    return Runner  # type: ignore[type-abstract]
+
+
+# --- boundaries
+
+
+def select(
+    items: Sequence[JsonObject], boundary: Boundary, steering: QueueMode, follow_up: QueueMode
+) -> list[JsonObject]:
+    """Choose the queued items that a boundary places, in id order: steers at both boundaries, follow-ups at the final one."""
+    modes = {"steer": steering} if boundary == "postTools" else {"steer": steering, "followUp": follow_up}
+    chosen = [item for mode, queue in modes.items() for item in _first(items, mode, queue)]
+    return sorted(chosen, key=_item_id)
+
+
+def _first(items: Iterable[JsonObject], mode: str, queue: QueueMode) -> list[JsonObject]:
+    matching = [item for item in items if item["mode"] == mode]
+    return matching if queue == "all" else matching[:1]
+
+
+def _item_id(item: JsonObject) -> int:
+    return int(item["id"])
+
+
+async def place_selected(tx: BaseTx, conversation_id: int, boundary: Boundary) -> list[int]:
+    """Place what a boundary selects, and name those submissions."""
+    settings = tx.core.services.get(Settings)
+    inbox = await tx.doc(InboxDoc, conversation_id)
+    items: list[JsonObject] = inbox["items"].to_json()
+    chosen = select(items, boundary, settings.steering_mode, settings.follow_up_mode)
+    for item in chosen:
+        await place(tx, item["id"], item["content"])
+    remove_items(inbox, {item["id"] for item in chosen})
+    return [item["id"] for item in chosen]
+
+
+def remove_items(inbox: Draft, ids: set[int]) -> None:
+    """Take items out of an inbox, leaving the others as they are."""
+    items = inbox["items"]
+    for index in range(len(items) - 1, -1, -1):
+        if items[index]["id"] in ids:
+            del items[index]
+
+
+async def final_boundary(tx: BaseTx, conversation_id: int) -> None:
+    """Where a run has ended, or none was: place what waits for that and begin a run for it."""
+    placed = await place_selected(tx, conversation_id, "final")
+    if placed:
+        await start_run(tx, conversation_id, placed)
+
+
+# --- settlement
+
+
+async def settle_inputs(tx: BaseTx, inputs: Iterable[int], change: Callable[[SubmissionRecord], SubmissionRecord]) -> None:
+    """Settle the placed inputs among ``inputs``; what is settled already stays as it is."""
+    for submission in inputs:
+        record = await _known(tx, submission)
+        if not record.settled:
+            tx.put_submission(change(record))
+
+
+def answered(entry: int) -> Callable[[SubmissionRecord], SubmissionRecord]:
+    """Make the change of an input that is answered by ``entry``."""
+    return lambda record: msgspec.structs.replace(record, status="done", answer=entry)
+
+
+def unanswered(reason: str, detail: Json = None) -> Callable[[SubmissionRecord], SubmissionRecord]:
+    """Make the change of an input that gets no answer."""
+    return lambda record: msgspec.structs.replace(record, status="unanswered", reason=reason, detail=detail)
+
+
+async def withdraw_inputs(tx: BaseTx, conversation_id: int) -> None:
+    """Withdraw a conversation's queued inputs: they end unanswered, ``aborted``."""
+    inbox = await tx.doc(InboxDoc, conversation_id)
+    ids = {item["id"] for item in inbox["items"].to_json() if item["mode"] in MODES.values()}
+    await settle_inputs(tx, sorted(ids), unanswered("aborted"))
+    remove_items(inbox, ids)
+
+
+async def _known(tx: BaseTx, submission_id: int) -> SubmissionRecord:
+    record = await tx.submission(submission_id)
+    if record is None:
+        raise UnknownRecord("submission", submission_id)
+    return record

@@ -1,0 +1,75 @@
+"""The active transcripts of busy conversations, kept in memory and grown by publications.
+
+A request costs its new entries, not the transcript. Entries are immutable, so every reader shares them.
+Proved by tests/actors/conversation/test_transcripts.py.
+"""
+
+import asyncio
+
+from ...storage.contract import EntryQuery
+from ...storage.records import EntryRecord
+from ..session.core import SessionCore
+from ..session.errors import UnknownRecord
+from ..session.publication import Publication
+from .context import active_range
+
+MAX_KEPT = 64
+PAGE = 256
+
+
+class Transcripts:
+    """The active ranges of one session's most recently read conversations."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+        self._kept: dict[int, list[EntryRecord]] = {}
+        self._loading = asyncio.Lock()
+        self._arrived: list[EntryRecord] = []
+        """What was published while a transcript was being read from storage."""
+        core.subscribe(self._published, self._kept.clear)
+
+    async def active(self, conversation_id: int, at: int | None = None) -> list[EntryRecord]:
+        """Give the entries from the newest head on, up to and including entry ``at``, as far as they are durable."""
+        await self._core.drained()
+        entries = self._kept.get(conversation_id)
+        if entries is None:
+            async with self._loading:
+                entries = self._kept.get(conversation_id) or await self._load(conversation_id)
+        return list(entries) if at is None else [entry for entry in entries if entry.id <= at]
+
+    async def _load(self, conversation_id: int) -> list[EntryRecord]:
+        if await self._core.storage.conversation(self._core.key, conversation_id) is None:
+            raise UnknownRecord("conversation", conversation_id)
+        self._arrived.clear()
+        marker = await self._core.storage.latest_head_marker(self._core.key, conversation_id)
+        first = None if marker is None else marker.head
+        read = await self._scan(conversation_id, first)
+        while len(self._kept) >= MAX_KEPT:
+            del self._kept[next(iter(self._kept))]
+        self._kept[conversation_id] = read
+        for entry in self._arrived:
+            self._add(entry)
+        return self._kept[conversation_id]
+
+    async def _scan(self, conversation_id: int, first: int | None) -> list[EntryRecord]:
+        read: list[EntryRecord] = []
+        query = EntryQuery(conversation_id=conversation_id, min_entry_id=first, order="ascending")
+        page = await self._core.storage.scan_entries(self._core.key, query, PAGE)
+        read.extend(page.items)
+        while page.next is not None:
+            page = await self._core.storage.scan_entries(self._core.key, query, PAGE, page.next)
+            read.extend(page.items)
+        return read
+
+    def _published(self, publication: Publication) -> None:
+        if self._loading.locked():
+            self._arrived.extend(publication.entries)
+        for entry in publication.entries:
+            self._add(entry)
+
+    def _add(self, entry: EntryRecord) -> None:
+        kept = self._kept.get(entry.conversation_id)
+        if kept is not None and all(entry.id > known.id for known in (kept[:1] + kept[-1:])):
+            kept.append(entry)
+            if entry.head is not None:
+                self._kept[entry.conversation_id] = active_range(kept, entry)

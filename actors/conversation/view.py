@@ -1,0 +1,131 @@
+"""The conversation view: active entries and built-in documents as one JSON value, with the exact operations of each commit.
+
+All watchers of a conversation share one mount, which lives as long as somebody watches. A replica that applies the
+operations, here or in a browser, holds the committed view. Proved by tests/actors/conversation/test_view.py.
+"""
+
+from typing import Any
+
+import msgspec
+
+from ...chord import Watch, apply_immutable
+from ...storage.records import ConversationRecord, EntryRecord, JsonObject
+from ..session.core import SessionCore
+from ..session.errors import UnknownRecord
+from ..session.publication import Publication
+from ..session.read import still
+from .builtin import BUILT_IN
+from .context import active_range
+from .transcripts import Transcripts
+
+MOUNTED = {doc.kind for doc in BUILT_IN}
+
+
+def view_ops(conversation_id: int, entries: list[EntryRecord], publication: Publication) -> list[Any]:
+    """Translate one publication into operations on the view; ``entries`` is the active range and grows by it."""
+    ops: list[Any] = []
+    for change in publication.documents:
+        scope = change.record.scope
+        if change.record.kind in MOUNTED and getattr(scope, "conversation_id", None) == conversation_id:
+            ops.extend(_mounted(change.record.kind, op) for op in change.ops)
+    for entry in publication.entries:
+        if entry.conversation_id == conversation_id:
+            ops.append(_entry_op(entries, entry))
+    return ops
+
+
+def _mounted(kind: str, op: list[Any]) -> list[Any]:
+    if op[0] == "r":
+        return ["d", ["docs", kind]] if op[1] is None else ["s", ["docs", kind], op[1]]
+    return [op[0], ["docs", kind, *op[1]], *op[2:]]
+
+
+def _entry_op(entries: list[EntryRecord], entry: EntryRecord) -> list[Any]:
+    entries.append(entry)
+    if entry.head is None:
+        return ["p", ["entries"], len(entries) - 1, 0, [msgspec.to_builtins(entry)]]
+    entries[:] = active_range(entries, entry)
+    return ["s", ["entries"], msgspec.to_builtins(list(entries))]
+
+
+class Mount:
+    """One conversation's view and those who watch it."""
+
+    def __init__(self, mounts: "Mounts", conversation_id: int, value: JsonObject, entries: list[EntryRecord]) -> None:
+        self._mounts = mounts
+        self._id = conversation_id
+        self._entries = entries
+        self.value = value
+        self.watches: dict[object, Watch] = {}
+
+    def published(self, publication: Publication) -> None:
+        """Move the view on by one commit."""
+        ops = view_ops(self._id, self._entries, publication)
+        if ops:
+            self.value = apply_immutable(self.value, ops)
+            for watch in list(self.watches.values()):
+                watch.push(self.value, ops)
+
+    def watch(self) -> Watch:
+        """Add a watcher; the mount is dropped with its last one."""
+        token = object()
+
+        def leave() -> None:
+            self.watches.pop(token, None)
+            if not self.watches:
+                self._mounts.drop(self._id)
+
+        watch = Watch(self.value, leave)
+        self.watches[token] = watch
+        return watch
+
+
+class Mounts:
+    """The mounted conversations of one session."""
+
+    def __init__(self, core: SessionCore) -> None:
+        self._core = core
+        self._mounts: dict[int, Mount] = {}
+        core.subscribe(self._published, self._ended)
+
+    async def mount(self, conversation_id: int) -> Mount:
+        """Give the conversation's mount, built from one committed state. Raises UnknownRecord."""
+        mounted = self._mounts.get(conversation_id)
+        if mounted is None:
+            async with still(self._core):
+                mounted = self._mounts.get(conversation_id) or await self._build(conversation_id)
+                self._mounts[conversation_id] = mounted
+        return mounted
+
+    async def _build(self, conversation_id: int) -> Mount:
+        record = await self._core.row(ConversationRecord, conversation_id)
+        if record is None:
+            raise UnknownRecord("conversation", conversation_id)
+        entries = await self._core.part(Transcripts, Transcripts).active(conversation_id)
+        docs = {}
+        for doc in BUILT_IN:
+            loaded = await self._core.document(doc, doc.address(conversation_id, None))
+            if loaded is not None:
+                docs[doc.kind] = loaded.tracker.value
+        value = {"conversation": msgspec.to_builtins(record), "entries": msgspec.to_builtins(entries), "docs": docs}
+        return Mount(self, conversation_id, value, entries)
+
+    def drop(self, conversation_id: int) -> None:
+        """Forget a mount that nobody watches."""
+        self._mounts.pop(conversation_id, None)
+
+    def _published(self, publication: Publication) -> None:
+        for mount in list(self._mounts.values()):
+            mount.published(publication)
+
+    def _ended(self) -> None:
+        for mount in list(self._mounts.values()):
+            for watch in list(mount.watches.values()):
+                watch.end("closed")
+        self._mounts.clear()
+
+
+async def watch_conversation(core: SessionCore, conversation_id: int) -> Watch:
+    """Watch a conversation's view: ``{conversation, entries, docs}``. Raises UnknownRecord, SessionFailed."""
+    mounts = core.part(Mounts, Mounts)
+    return (await mounts.mount(conversation_id)).watch()

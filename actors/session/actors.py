@@ -1,0 +1,211 @@
+"""The actors that keep sessions: each session's own, the guard that restarts it, and the supervisor of all guards.
+
+    sessions            one_for_one over guards; a guard that gives up is reported and gone, others never notice
+      guard:KEY         restarts its session within an intensity, with backoff
+        session:KEY     owns the core; supervises the invocations of its tasks
+
+Proved by tests/actors/session/test_supervision.py.
+"""
+
+import asyncio
+from collections.abc import Callable, Coroutine
+from typing import Any
+
+import msgspec
+import structlog
+
+from ...chord import valid_text
+from ...storage.contract import Storage
+from ...storage.records import Batch
+from ...supervisors.restart import Exit
+from ..runtime import Backoff, ChildSpec, Clock, Supervisor
+from .core import SessionCore
+from .environment import Hooks, Scheduler, Services
+from .errors import InvalidValue, SessionClosed, SessionFailed
+
+log = structlog.get_logger("perdure.session")
+
+MAX_KEY_BYTES = 512
+RESTARTS, PERIOD_S = 5, 60.0
+"""A session that fails more often than this is given up until somebody asks for it again."""
+TASK_RESTARTS = 40
+"""Crashes of invocations, over all tasks of a session in the same period, that end the session."""
+
+
+class Environment(msgspec.Struct, kw_only=True):
+    """What all sessions of a system share."""
+
+    storage: Storage
+    clock: Clock
+    services: Services
+    hooks: Hooks
+    make_scheduler: Callable[[SessionCore, "SessionActor"], Scheduler]
+    write: Callable[[SessionCore, Batch], None]
+
+
+class Due:
+    """Tells a session that a stored deadline has come."""
+
+
+class CoreFailed:
+    """Tells a session's actor that its core is dead, so that it crashes and is built again."""
+
+    def __init__(self, cause: BaseException | None) -> None:
+        self.cause = cause
+
+
+class SessionActor(Supervisor):
+    """One incarnation of one active session."""
+
+    def __init__(self, key: str, environment: Environment, opened: Callable[[SessionCore], None]) -> None:
+        super().__init__(strategy="one_for_one", intensity=TASK_RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.02, max_s=1.0))
+        self._opened = opened
+        self.core = SessionCore(
+            key,
+            storage=environment.storage,
+            clock=environment.clock,
+            services=environment.services,
+            hooks=environment.hooks,
+            write=environment.write,
+            failed=self._core_failed,
+        )
+        self._scheduler = environment.make_scheduler(self.core, self)
+        self.core.scheduler = self._scheduler
+
+    async def on_start(self) -> None:
+        """Load what is stored and go on with it."""
+        await self.core.load()
+        self._scheduler.resume()
+        self._opened(self.core)
+
+    def on_receive(self, message: Any) -> None:
+        """Take deadlines and the death of the core."""
+        if isinstance(message, CoreFailed):
+            raise SessionCrash(self.core.key) from message.cause
+        if isinstance(message, Due):
+            self._scheduler.due()
+
+    def on_child_ended(self, child_id: str, reason: Exit) -> None:
+        """Hand an invocation that has ended back to the scheduler; one that crashed is started again."""
+        if not reason.abnormal:
+            self._scheduler.invocation_ended(child_id)
+
+    def _end_children(self, *, kill: bool) -> Coroutine[Any, Any, None] | None:
+        self.core.seal()
+        self._scheduler.signal()
+        return super()._end_children(kill=kill)
+
+    async def on_stop(self) -> None:
+        """Let admitted commits settle; whoever still waits learns that the session is closed."""
+        try:
+            await self.core.finish()
+        except SessionFailed:
+            return
+
+    def on_failure(self, exception_type: Any, exception_value: BaseException | None, traceback: Any) -> None:
+        """Let whoever waits know that this incarnation is gone."""
+        self.core.fail(exception_value.__cause__ if isinstance(exception_value, SessionCrash) else exception_value)
+
+    def _core_failed(self, cause: BaseException | None) -> None:
+        if self.actor_ref.is_alive():
+            self.actor_ref.tell(CoreFailed(cause))
+
+
+class SessionCrash(Exception):  # noqa: N818 - not an error to catch: the end of an incarnation
+    """Raised in a session's actor when its core is dead; its cause is why."""
+
+
+class Guard(Supervisor):
+    """Keeps one session alive."""
+
+    def __init__(self, key: str, environment: Environment, sessions: "Sessions") -> None:
+        spec = ChildSpec(f"session:{key}", SessionActor, (key, environment, sessions.opened), restart="transient", shutdown_s=None)
+        super().__init__(
+            strategy="one_for_one", intensity=RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.05), children=(spec,)
+        )
+        self._key = key
+        self._sessions = sessions
+
+    def on_child_ended(self, child_id: str, reason: Exit) -> None:
+        """The incarnation that handles may hold is gone, even when it was killed and could not say so."""
+        self._sessions.lost(self._key, reason)
+
+
+class Sessions(Supervisor):
+    """Activates sessions and knows their current incarnations (see ``directory.Directory``)."""
+
+    def __init__(self, environment: Environment) -> None:
+        super().__init__(strategy="one_for_one", intensity=RESTARTS, period_s=PERIOD_S)
+        self._environment = environment
+        self._cores: dict[str, SessionCore] = {}
+        self._opening: dict[str, asyncio.Future[SessionCore]] = {}
+        self._ending = False
+
+    async def core(self, key: str) -> SessionCore:
+        """Give a session's living incarnation, activating it or waiting for its restart.
+
+        Raises SessionClosed when all sessions end, SessionFailed when this one cannot be brought back.
+        """
+        core = self._cores.get(key)
+        if core is not None:
+            return core
+        if self._ending:
+            raise SessionClosed("the system is closing")
+        opening = self._opening.get(key)
+        if opening is None:
+            opening = self._opening[key] = asyncio.get_running_loop().create_future()
+            self._activate(key)
+        return await asyncio.shield(opening)
+
+    def _activate(self, key: str) -> None:
+        child = f"guard:{key}"
+        if child not in self.children():
+            self.start_child(
+                ChildSpec(child, Guard, (key, self._environment, self), restart="temporary", shutdown_s=None)
+            )
+
+    def opened(self, core: SessionCore) -> None:
+        """Take note of a session's new incarnation."""
+        self._cores[core.key] = core
+        opening = self._opening.pop(core.key, None)
+        if opening is not None and not opening.done():
+            opening.set_result(core)
+
+    def lost(self, key: str, reason: Exit) -> None:
+        """Take note that a session's incarnation has ended."""
+        core = self._cores.pop(key, None)
+        if core is not None:
+            core.fail(reason.cause)
+
+    def fail_all(self, cause: BaseException | None) -> None:
+        """Let all incarnations die at once: storage has."""
+        for core in list(self._cores.values()):
+            core.fail(cause)
+
+    def active(self) -> list[SessionCore]:
+        """List the living incarnations."""
+        return list(self._cores.values())
+
+    def on_child_ended(self, child_id: str, reason: Exit) -> None:
+        """A guard has given up: whoever waits for its session learns why."""
+        key = child_id.removeprefix("guard:")
+        self.lost(key, reason)
+        opening = self._opening.pop(key, None)
+        if opening is not None and not opening.done():
+            opening.set_exception(SessionFailed(key, reason.cause))
+            opening.exception()
+
+    def _end_children(self, *, kill: bool) -> Coroutine[Any, Any, None] | None:
+        self._ending = True
+        for key, opening in list(self._opening.items()):
+            if not opening.done():
+                opening.set_exception(SessionClosed(f"session {key!r} was not opened: the system is closing"))
+                opening.exception()
+        return super()._end_children(kill=kill)
+
+
+def check_key(key: str) -> str:
+    """Give a session key back. Raises InvalidValue for one that cannot be stored."""
+    if not isinstance(key, str) or not key or valid_text(key) != key or len(key.encode()) > MAX_KEY_BYTES:
+        raise InvalidValue(f"a session key is text of 1 to {MAX_KEY_BYTES} bytes of valid Unicode")
+    return key

@@ -1,0 +1,285 @@
+"""A commit from the caller's side, and what happens when its block ends.
+
+When the block ends the transaction is sealed on the line: consequences of task changes are decided in the same batch, ready
+tasks are reserved, drafts become operations; then the batch is admitted, the line handed on, and the caller waits for
+durability. Everything that can go wrong goes wrong before admission and leaves nothing behind.
+Proved by tests/actors/session/test_commit.py.
+"""
+
+from collections.abc import Callable, Iterable
+from contextvars import ContextVar, Token
+from types import TracebackType
+from typing import Generic, TypeVar
+
+from ...storage.contract import DocumentQuery
+from ...storage.records import (
+    Base,
+    Batch,
+    ConversationRecord,
+    DocumentChange,
+    DocumentCreate,
+    DocumentRetire,
+    EntryRecord,
+    Faulted,
+    Orphaned,
+    SubmissionRecord,
+    TaskRecord,
+    TaskScope,
+    Terminal,
+    Write,
+)
+from ...supervisors.settlement import Settlement, settle
+from .directory import Directory
+from .core import MAX_UNDURABLE_WRITES, SessionCore
+from .documents import Address, Doc, Open, address_of, content
+from .errors import LineReentry
+from .publication import DocumentChanged, Publication
+from .tx import BaseTx
+
+TX = TypeVar("TX", bound=BaseTx)
+
+_current: ContextVar[BaseTx | None] = ContextVar("perdure_transaction", default=None)
+
+
+class Commit(Generic[TX]):
+    """``async with`` gives the transaction; leaving the block returns when its batch is durable.
+
+    An exception in the block stores nothing. Once the block has ended well, cancelling the caller no longer undoes it.
+    ``wait=False`` returns at admission, for steps whose effects stay inside the session.
+    Raises SessionFailed, SessionClosed, LineReentry.
+    """
+
+    def __init__(self, core: SessionCore, make: Callable[[], TX], *, wait: bool = True) -> None:
+        self._core = core
+        self._make = make
+        self._wait = wait
+        self._tx: TX | None = None
+        self._token: Token[BaseTx | None] | None = None
+
+    async def __aenter__(self) -> TX:
+        outer = _current.get()
+        self._refuse_reentry(outer)
+        await self._acquire()
+        try:
+            self._core.check()
+            self._tx = self._make()
+        except BaseException:
+            self._core.line.release()
+            raise
+        self._tx.outer = outer
+        self._token = _current.set(self._tx)
+        return self._tx
+
+    def _refuse_reentry(self, outer: BaseTx | None) -> None:
+        while outer is not None:
+            if outer.open and outer.core is self._core:
+                raise LineReentry(f"session {self._core.key!r}: a commit block was entered inside another one")
+            outer = outer.outer
+
+    async def _acquire(self) -> None:
+        self._core.check()
+        if self._core.pending.writes > MAX_UNDURABLE_WRITES:
+            await self._core.drained()
+        await self._core.line.acquire()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        tx = self._tx
+        assert tx is not None
+        assert self._token is not None
+        try:
+            if error is not None:
+                tx.rollback()
+                return
+            await self._seal(tx)
+        finally:
+            _current.reset(self._token)
+            self._core.line.release()
+        if self._wait:
+            await self._core.gate.wait(self._core.seq)
+
+    async def _seal(self, tx: TX) -> None:
+        try:
+            self._core.check()
+            changed = await _follow_up(tx)
+            prepared = _prepare(tx)
+        except BaseException:
+            tx.rollback()
+            raise
+        tx.open = False
+        _admit(tx, prepared)
+        if self._core.scheduler is not None:
+            self._core.scheduler.admitted(tx, changed)
+
+
+class SessionCommit(Generic[TX]):
+    """A commit of a session named by key: its current incarnation is found when the block begins."""
+
+    def __init__(self, directory: Directory, key: str, make: Callable[[SessionCore], TX]) -> None:
+        self._directory = directory
+        self._key = key
+        self._make = make
+        self._commit: Commit[TX] | None = None
+
+    async def __aenter__(self) -> TX:
+        core = await self._directory.core(self._key)
+        self._commit = Commit(core, lambda: self._make(core))
+        return await self._commit.__aenter__()
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        assert self._commit is not None
+        await self._commit.__aexit__(kind, error, trace)
+
+
+# --- consequences
+
+
+async def _follow_up(tx: BaseTx) -> dict[int, None]:
+    """Stage everything that follows from the block's task changes; name all tasks that changed or may run."""
+    core, forest = tx.core, tx.core.forest
+    concerned: dict[int, None] = {}
+    touched: Iterable[int] | None = list(tx.touched)
+    while touched is not None:
+        settlement = settle(forest, touched, core.clock.now(), list(tx.failed))
+        tx.touched.clear()
+        tx.failed.clear()
+        for record in settlement.changed.values():
+            tx.rows[record.id] = record
+        await _call_hooks(tx, settlement)
+        if core.scheduler is not None:
+            core.scheduler.reserve(tx, settlement.candidates)
+        concerned |= settlement.candidates
+        touched = list(tx.touched) or None
+    return concerned
+
+
+async def _call_hooks(tx: BaseTx, settlement: Settlement) -> None:
+    for conversation in settlement.withdrawn:
+        for hook in tx.core.hooks.withdrawn:
+            await hook(tx, conversation)
+    for record in settlement.ended:
+        assert isinstance(record.state, Terminal)
+        if isinstance(record.state.outcome, Faulted | Orphaned):
+            for undecided in tx.core.hooks.undecided:
+                await undecided(tx, record)
+        await _retire_documents(tx, record.id)
+
+
+async def _retire_documents(tx: BaseTx, task: int) -> None:
+    """Task documents end with their task, those of this block and those that only storage knows of included."""
+    core = tx.core
+    for address in [address for address in tx.opened if (address.scope, address.scope_id) == ("task", task)]:
+        tx.closed.append((address, tx.opened.pop(address)))
+    addresses = core.task_documents.pop(task, set())
+    if task in core.recovered:
+        core.recovered.discard(task)
+        await core.drained()
+        page = await core.storage.scan_documents(core.key, DocumentQuery(scope=TaskScope(task_id=task)), 1_000)
+        addresses |= {address_of(record) for record in page.items}
+    for address in addresses - {closed for closed, _ in tx.closed}:
+        await tx.retire_doc(_any_version(core, address), task, key=address.key)
+
+
+def _any_version(core: SessionCore, address: Address) -> Doc[None]:
+    """Make a definition that can only retire: whatever version is stored, its value is not looked at."""
+    loaded = core.documents.get(address)
+    version = loaded.version if loaded is not None else 2**31
+    return Doc(
+        address.kind, scope="task", version=version, family=address.key is not None, migrate=lambda value, _: value
+    )
+
+
+# --- the batch
+
+
+class _Prepared:
+    """A sealed transaction's writes and what its publication says."""
+
+    def __init__(self) -> None:
+        self.writes: list[Write] = []
+        self.documents: list[DocumentChanged] = []
+        self.adopt: list[tuple[Address, Open]] = []
+        self.retire: list[Address] = []
+
+
+def _prepare(tx: BaseTx) -> _Prepared:
+    """Turn drafts into stored content. Raises what a definition's ``checkpoint_when`` raises."""
+    done = _Prepared()
+    for rank in (ConversationRecord, EntryRecord, TaskRecord, SubmissionRecord):
+        done.writes.extend(row for row in tx.rows.values() if isinstance(row, rank))
+    for address, one in tx.closed:
+        _prepare_document(done, one)
+        _prepare_retirement(done, address, one)
+    for address, one in tx.opened.items():
+        if _prepare_document(done, one):
+            done.adopt.append((address, one))
+    return done
+
+
+def _prepare_document(done: _Prepared, one: Open) -> bool:
+    one.prepared = one.change.prepare()
+    one.stored = stored = content(one)
+    record = one.loaded.record
+    if stored is None:
+        one.change.abort()
+        return False
+    if one.created:
+        assert isinstance(stored, Base)
+        done.writes.append(DocumentCreate(record=record, content=stored))
+    else:
+        done.writes.append(DocumentChange(id=record.id, content=stored))
+    ops = [["r", one.prepared.value]] if one.created else list(one.prepared.ops)
+    if ops:
+        done.documents.append(DocumentChanged(record, one.prepared.value, ops, created=one.created))
+    return True
+
+
+def _prepare_retirement(done: _Prepared, address: Address, one: Open) -> None:
+    done.writes.append(DocumentRetire(id=one.loaded.record.id))
+    done.documents.append(DocumentChanged(one.loaded.record, None, [["r", None]]))
+    done.retire.append(address)
+
+
+def _admit(tx: BaseTx, prepared: _Prepared) -> None:
+    """From here on the batch belongs to the session's state. Nothing in here can fail."""
+    core = tx.core
+    core.forest.checkpoint()
+    for one in (*tx.opened.values(), *(closed for _, closed in tx.closed)):
+        one.loaded.held = False
+    if not prepared.writes:
+        return
+    core.seq += 1
+    for address in prepared.retire:
+        core.documents.pop(address, None)
+        core.retired[address] = core.seq
+    for address, one in prepared.adopt:
+        _adopt(core, address, one)
+    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.forest.wake())
+    core.admit(batch, _publication(core.seq, prepared))
+
+
+def _adopt(core: SessionCore, address: Address, one: Open) -> None:
+    assert one.prepared is not None
+    loaded = one.loaded
+    loaded.tracker.adopt(one.prepared)
+    loaded.seq = core.seq
+    loaded.deltas_since_base = 0 if isinstance(one.stored, Base) else loaded.deltas_since_base + 1
+    loaded.stored_version = one.doc.version
+    core.retired.pop(address, None)
+    core.keep(address, loaded)
+    if address.scope == "task" and address.scope_id is not None:
+        core.task_documents.setdefault(address.scope_id, set()).add(address)
+
+
+def _publication(seq: int, prepared: _Prepared) -> Publication:
+    return Publication(
+        seq=seq,
+        conversations=[write for write in prepared.writes if isinstance(write, ConversationRecord)],
+        entries=[write for write in prepared.writes if isinstance(write, EntryRecord)],
+        tasks=[write for write in prepared.writes if isinstance(write, TaskRecord)],
+        submissions=[write for write in prepared.writes if isinstance(write, SubmissionRecord)],
+        documents=prepared.documents,
+    )

@@ -1,0 +1,313 @@
+"""The state of one active session, and the way of a commit: line, admission, durability, publication.
+
+A commit block runs on the line against everything admitted so far, durable or not; its batch is admitted to the storage
+actor and the line handed on. Whatever leaves the session waits at the gate, so nobody outside can tell. When storage
+fails, the whole core is thrown away and built again from what is stored: nothing is rolled back after admission.
+
+May import storage, supervisors, chord and the runtime; knows no task code. Proved by tests/actors/session/.
+"""
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable
+from typing import Any, TypeVar, cast
+
+import structlog
+
+from ...chord import Tracker
+from ...storage.contract import Storage
+from ...storage.records import Batch, ConversationRecord, JsonObject, SubmissionRecord, TaskRecord
+from ...supervisors.forest import Forest
+from ..runtime import Clock
+from .documents import Address, Doc, Loaded, fits, migrated
+from .environment import Hooks, Scheduler, Services
+from .errors import SessionClosed, SessionFailed, UnknownRecord
+from .gate import Gate
+from .line import Line
+from .pending import Pending, Row
+from .publication import Publication
+
+log = structlog.get_logger("perdure.session")
+
+R = TypeVar("R", bound=Row)
+P = TypeVar("P")
+Listener = Callable[[Publication], None]
+Settled = TaskRecord | SubmissionRecord
+
+MAX_UNDURABLE_WRITES = 5_000
+"""Back-pressure: with more admitted writes than this not durable yet, a session's next commit waits for them."""
+MAX_LOADED_DOCUMENTS = 512
+MAX_KNOWN_CONVERSATIONS = 1_024
+
+
+class SessionCore:
+    """Everything that one incarnation of an active session keeps in memory."""
+
+    def __init__(
+        self,
+        key: str,
+        *,
+        storage: Storage,
+        clock: Clock,
+        services: Services,
+        hooks: Hooks,
+        write: Callable[["SessionCore", Batch], None],
+        failed: Callable[[BaseException | None], None] = lambda cause: None,
+    ) -> None:
+        self.key = key
+        self.storage = storage
+        self.clock = clock
+        self.services = services
+        self.hooks = hooks
+        self.line = Line()
+        self.gate = Gate(0)
+        self.forest = Forest()
+        self.pending = Pending()
+        self.scheduler: Scheduler | None = None
+        self.seq = 0
+        """The newest admitted commit."""
+        self.last_id = 0
+        self.documents: dict[Address, Loaded] = {}
+        self.retired: dict[Address, int] = {}
+        """Addresses retired by commits that are not durable yet, with those commits."""
+        self.task_documents: dict[int, set[Address]] = {}
+        """The documents of live tasks, as far as this incarnation has seen them."""
+        self.recovered: set[int] = set()
+        """Tasks that were live when the session was opened: storage may hold more documents of theirs."""
+        self._write = write
+        self._failed = failed
+        self._conversations: dict[int, ConversationRecord] = {}
+        self._unpublished: deque[Publication] = deque()
+        self._listeners: dict[object, Listener] = {}
+        self._ends: dict[object, Callable[[], None]] = {}
+        self._waiting: dict[int, list[asyncio.Future[Settled]]] = {}
+        self._failure: Callable[[], Exception] | None = None
+        self._parts: dict[type[Any], Any] = {}
+        self._dead = False
+
+    # --- life
+
+    async def load(self) -> None:
+        """Read the counters and the live tasks, each with its place in the ownership tree."""
+        row = await self.storage.session(self.key)
+        if row is None:
+            return
+        self.seq, self.last_id = row.seq, row.last_id
+        self.gate.advance(row.seq)
+        for record in await self.storage.live_tasks(self.key):
+            await self.know(record.owner if record.owner is not None else record.conversation_id, self.row)
+            self.forest.put(record)
+            self.recovered.add(record.id)
+        self.forest.checkpoint()
+
+    def fail(self, cause: BaseException | None) -> None:
+        """Die: everything that waits for this incarnation, now or later, gets SessionFailed. Again is harmless."""
+        if not self._dead:
+            self._end(lambda: SessionFailed(self.key, cause))
+            self._failed(cause)
+
+    def seal(self) -> None:
+        """Refuse new commits; those admitted still settle."""
+        if self._failure is None:
+            self._failure = self._closed
+
+    async def finish(self) -> None:
+        """After ``seal``: wait until what is admitted is durable, then end everything that still waits."""
+        await self.gate.wait(self.seq)
+        self._end(self._closed)
+
+    def check(self) -> None:
+        """Raise what has ended this incarnation, if anything has."""
+        if self._failure is not None:
+            raise self._failure()
+
+    def _closed(self) -> Exception:
+        return SessionClosed(f"session {self.key!r} is closed")
+
+    def _end(self, failure: Callable[[], Exception]) -> None:
+        self._dead = True
+        self._failure = failure
+        self._unpublished.clear()
+        self._listeners.clear()
+        self.gate.fail(failure)
+        for waiter in [one for waiters in self._waiting.values() for one in waiters]:
+            if not waiter.done():
+                waiter.set_exception(failure())
+        self._waiting.clear()
+        if self.scheduler is not None:
+            self.scheduler.signal()
+        for end in list(self._ends.values()):
+            end()
+        self._ends.clear()
+
+    def part(self, kind: type[P], make: Callable[["SessionCore"], P]) -> P:
+        """Give an upper room's in-memory part of this incarnation, making it at first use."""
+        if kind not in self._parts:
+            self._parts[kind] = make(self)
+        return cast("P", self._parts[kind])
+
+    # --- reading
+
+    async def row(self, kind: type[R], id: int) -> R | None:  # noqa: A002
+        """Look a record up as of everything admitted. Its value may leave the session only through the gate."""
+        live = self.forest.get(id) if kind is TaskRecord else None
+        if live is not None:
+            return live  # type: ignore[return-value]
+        if id in self.pending.rows:
+            row = self.pending.rows[id][1]
+            return row if isinstance(row, kind) else None
+        return await self._stored(kind, id)
+
+    async def _stored(self, kind: type[R], id: int) -> R | None:  # noqa: A002
+        if kind is ConversationRecord:
+            return await self._conversation(id)  # type: ignore[return-value]
+        if kind is TaskRecord:
+            return await self.storage.task(self.key, id)  # type: ignore[return-value]
+        if kind is SubmissionRecord:
+            return await self.storage.submission(self.key, id)  # type: ignore[return-value]
+        found = await self.storage.entry(self.key, id)
+        return None if found is None else found[0]  # type: ignore[return-value]
+
+    async def _conversation(self, id: int) -> ConversationRecord | None:  # noqa: A002
+        known = self._conversations.get(id)
+        if known is None:
+            known = await self.storage.conversation(self.key, id)
+            if known is not None:
+                if len(self._conversations) >= MAX_KNOWN_CONVERSATIONS:
+                    del self._conversations[next(iter(self._conversations))]
+                self._conversations[id] = known
+        return known
+
+    async def know(self, node: int, look: Callable[[Any, int], Awaitable[Any]]) -> None:
+        """Make the ownership chain above a conversation or task known. Raises UnknownRecord when it breaks off."""
+        chain: list[ConversationRecord | TaskRecord] = []
+        above: int | None = node
+        while above is not None and above not in self.forest.ownership:
+            record = await look(ConversationRecord, above) or await look(TaskRecord, above)
+            if record is None:
+                raise UnknownRecord("conversation or task", above)
+            chain.append(record)
+            above = parent_of(record)
+        for record in reversed(chain):
+            if isinstance(record, TaskRecord):
+                parent = record.owner if record.owner is not None else record.conversation_id
+                self.forest.ownership.add_task(record.id, parent, background=record.background, live=False)
+            else:
+                self.forest.ownership.add_conversation(record.id, parent_of(record))
+
+    async def document(self, doc: Doc[Any], address: Address) -> Loaded | None:
+        """Load the incarnation alive at an address, as of everything admitted. Raises DocumentMismatch."""
+        loaded = self.documents.get(address)
+        if loaded is not None and loaded.version != doc.version:
+            await self.gate.wait(loaded.seq)
+            del self.documents[address]
+            loaded = None
+        if loaded is None:
+            loaded = await self._load_document(doc, address)
+        if loaded is not None:
+            fits(doc, loaded.record)
+        return loaded
+
+    async def _load_document(self, doc: Doc[Any], address: Address) -> Loaded | None:
+        if address in self.retired:
+            return None
+        scope = address.stored_scope()
+        record = await self.storage.find_document(self.key, address.kind, scope, address.key)
+        stored = None if record is None else await self.storage.document(self.key, record.id)
+        if stored is None:
+            return self.documents.get(address)
+        value: JsonObject = migrated(doc, stored.value, stored.version)
+        loaded = Loaded(stored.record, Tracker(value), doc.version, stored.version, stored.deltas_since_base)
+        return self.keep(address, loaded)
+
+    def keep(self, address: Address, loaded: Loaded) -> Loaded:
+        """Keep a document in memory, unless another reader was faster; drop durable ones that were used long ago."""
+        kept = self.documents.setdefault(address, loaded)
+        if len(self.documents) > MAX_LOADED_DOCUMENTS:
+            for old in [a for a, one in self.documents.items() if one.seq <= self.gate.durable][:64]:
+                if old != address and not self.documents[old].held:
+                    del self.documents[old]
+        return kept
+
+    async def drained(self) -> None:
+        """Return when everything admitted so far is durable, so that storage can answer for all of it."""
+        await self.gate.wait(self.seq)
+
+    async def settled(self, kind: type[Settled], id: int) -> Settled:  # noqa: A002
+        """Return a task's or submission's final record once it is durable. Raises UnknownRecord, SessionFailed."""
+        self.check()
+        waiter: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(id, []).append(waiter)
+        try:
+            await self.drained()
+            record = await self.row(kind, id)
+            if record is None:
+                raise UnknownRecord(kind.__name__.removesuffix("Record").lower(), id)
+            if is_settled(record) and not waiter.done() and id not in self.pending.rows:
+                return record
+            return await waiter
+        finally:
+            self._unwait(id, waiter)
+
+    def _unwait(self, id: int, waiter: "asyncio.Future[Settled]") -> None:  # noqa: A002
+        waiters = self._waiting.get(id)
+        if waiters is not None and waiter in waiters:
+            waiters.remove(waiter)
+            if not waiters:
+                del self._waiting[id]
+        if waiter.done() and not waiter.cancelled():
+            waiter.exception()
+
+    # --- admission, durability, publication
+
+    def admit(self, batch: Batch, publication: Publication) -> None:
+        """Hand a batch to the storage actor; from here on it belongs to the session's state."""
+        self.pending.add(batch)
+        self._unpublished.append(publication)
+        for record in publication.conversations:
+            self._conversations[record.id] = record
+        self._write(self, batch)
+
+    def durable(self, seq: int) -> None:
+        """Take note that every commit up to ``seq`` is stored: open the gate, publish."""
+        self.pending.forget(seq)
+        self.retired = {address: at for address, at in self.retired.items() if at > seq}
+        self.gate.advance(seq)
+        while self._unpublished and self._unpublished[0].seq <= seq:
+            self._publish(self._unpublished.popleft())
+
+    def _publish(self, publication: Publication) -> None:
+        for record in (*publication.tasks, *publication.submissions):
+            if record.id in self._waiting and is_settled(record):
+                for waiter in self._waiting.pop(record.id):
+                    if not waiter.done():
+                        waiter.set_result(record)
+        for listener in list(self._listeners.values()):
+            try:
+                listener(publication)
+            except Exception:
+                log.exception("listener_failed", session=self.key, seq=publication.seq)
+
+    def subscribe(self, listener: Listener, ended: Callable[[], None] = lambda: None) -> Callable[[], None]:
+        """Call ``listener`` with every later publication, ``ended`` when this incarnation ends. Returns a disposer."""
+        token = object()
+        self._listeners[token] = listener
+        self._ends[token] = ended
+
+        def dispose() -> None:
+            self._listeners.pop(token, None)
+            self._ends.pop(token, None)
+
+        return dispose
+
+
+def parent_of(record: ConversationRecord | TaskRecord) -> int | None:
+    """Name the node directly above a record in the ownership tree."""
+    if isinstance(record, TaskRecord):
+        return record.owner if record.owner is not None else record.conversation_id
+    return None if record.owner is None else record.owner.task_id
+
+
+def is_settled(record: Any) -> bool:
+    """Whether a task's or submission's record is final."""
+    return not record.live if isinstance(record, TaskRecord) else bool(record.settled)

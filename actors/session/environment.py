@@ -1,0 +1,59 @@
+"""What the rooms above bring into a session: services, callbacks in commits, and a scheduler."""
+
+from collections.abc import Awaitable, Callable, Iterable
+from typing import Any, Protocol, TypeVar, cast
+
+from ...storage.records import ConversationRecord, TaskRecord
+from .errors import UnknownRecord
+
+S = TypeVar("S")
+
+
+class Services:
+    """Things that belong to the whole system and that any room or user code may ask for by type."""
+
+    def __init__(self) -> None:
+        self._by_type: dict[type[Any], Any] = {}
+
+    def provide(self, kind: type[S], service: S) -> None:
+        """Make a service available, replacing an earlier one of its type."""
+        self._by_type[kind] = service
+
+    def get(self, kind: type[S]) -> S:
+        """Give the service of a type. Raises UnknownRecord when there is none."""
+        if kind not in self._by_type:
+            raise UnknownRecord("service", kind.__name__)
+        return cast("S", self._by_type[kind])
+
+
+class Hooks:
+    """Callbacks by which upper rooms take part in every commit of a session. They run on the line, inside the block."""
+
+    def __init__(self) -> None:
+        self.conversation_created: list[Callable[[Any, ConversationRecord], Awaitable[None]]] = []
+        self.undecided: list[Callable[[Any, TaskRecord], Awaitable[None]]] = []
+        """Called for tasks that became terminal with an outcome that none of their own code decided: faulted, orphaned."""
+        self.withdrawn: list[Callable[[Any, int], Awaitable[None]]] = []
+        """Called with conversations below a cancelled owner."""
+
+
+class Scheduler(Protocol):
+    """What gives ready tasks to invocations."""
+
+    def reserve(self, tx: Any, candidates: Iterable[int]) -> None:
+        """Stage what follows for tasks whose turn may have come."""
+
+    def admitted(self, tx: Any, concerned: Iterable[int]) -> None:
+        """Act on what has been admitted: start, signal."""
+
+    def signal(self) -> None:
+        """Ask all invocations to end, and start none any more: the session closes, or has failed."""
+
+    def resume(self) -> None:
+        """Look at every live task: the session has just been opened."""
+
+    def due(self) -> None:
+        """Look at the tasks whose deadlines have come."""
+
+    def invocation_ended(self, child: str) -> None:
+        """Take note that the invocation which a child of the session's actor ran has ended."""

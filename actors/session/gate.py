@@ -1,0 +1,45 @@
+"""The output gate: one watermark, "durable up to n", that everything that leaves a session waits for.
+
+Commits of a session become durable in order, so one integer says all. Proved by tests/actors/session/test_gate.py.
+"""
+
+import asyncio
+from collections.abc import Callable
+
+
+class Gate:
+    """Waits for commit numbers to become durable."""
+
+    __slots__ = ("_failure", "_waiting", "durable")
+
+    def __init__(self, durable: int) -> None:
+        self.durable = durable
+        """The highest commit number that is known to be stored."""
+        self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._failure: Callable[[], Exception] | None = None
+
+    async def wait(self, seq: int) -> None:
+        """Return when commit ``seq`` is durable; raise the session's failure if that can no longer be known."""
+        if seq <= self.durable:
+            return
+        if self._failure is not None:
+            raise self._failure()
+        opened = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(seq, []).append(opened)
+        await opened
+
+    def advance(self, seq: int) -> None:
+        """Declare everything up to ``seq`` durable."""
+        self.durable = seq
+        for waiting in [s for s in self._waiting if s <= seq]:
+            for opened in self._waiting.pop(waiting):
+                if not opened.done():
+                    opened.set_result(None)
+
+    def fail(self, failure: Callable[[], Exception]) -> None:
+        """Let every wait for something not yet durable, now and later, raise an error made by ``failure``."""
+        self._failure = failure
+        for opened in [one for waiting in self._waiting.values() for one in waiting]:
+            if not opened.done():
+                opened.set_exception(failure())
+        self._waiting.clear()

@@ -1,0 +1,34 @@
+"""Reads of committed documents from outside a transaction. They never create and never write."""
+
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from typing import Any
+
+from .core import SessionCore
+from .documents import Doc
+
+
+async def snapshot(core: SessionCore, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+    """Read a document's committed value, or None: the definition's type, or immutable JSON (do not change it).
+
+    Raises DocumentMismatch, InvalidValue, SessionFailed.
+    """
+    core.check()
+    loaded = await core.document(doc, doc.address(scope_id, key))
+    if loaded is None:
+        return None
+    value, seq = loaded.tracker.value, loaded.seq
+    await core.gate.wait(seq)
+    return doc.view(value)
+
+
+@asynccontextmanager
+async def still(core: SessionCore) -> AsyncIterator[None]:
+    """Hold the line with everything durable and published: what is read inside is one committed state."""
+    core.check()
+    await core.line.acquire()
+    try:
+        await core.drained()
+        yield
+    finally:
+        core.line.release()

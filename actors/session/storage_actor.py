@@ -1,0 +1,151 @@
+"""The storage actor: every commit of every session goes through it, and many go in one transaction.
+
+Batches that arrive while a group is being written wait in the mailbox and form the next group, so the group grows with
+the load and an idle commit waits for nobody. An acknowledged batch is durable; when it is unknown whether a group is, the
+actor crashes, every session dies with it, and the supervisors build all of it again from what is stored.
+Proved by tests/actors/session/test_storage_actor.py.
+"""
+
+from typing import Any
+
+import structlog
+
+from ...storage.contract import Storage
+from ...storage.errors import StorageRejected
+from ...storage.records import Batch
+from ..runtime import Actor, Timer
+from .core import SessionCore
+
+log = structlog.get_logger("perdure.storage")
+
+MAX_GROUP_WRITES = 1_000
+"""Larger transactions hold up the others, and against a busy loop each row costs a wait for the interpreter."""
+IDLE_S = 0.05
+
+_FLUSH = object()
+_IDLE = object()
+
+
+class Store:
+    """The storage of a system, and whether it must be opened again before it is used."""
+
+    def __init__(self, storage: Storage) -> None:
+        self.storage = storage
+        self.fresh = False
+
+    async def open(self) -> None:
+        """Open for the first time, outside of any supervision: what is wrong is the caller's to know."""
+        await self.storage.open()
+        self.fresh = True
+
+
+class Admitted:
+    """A batch to be stored, and whom to tell."""
+
+    __slots__ = ("batch", "core")
+
+    def __init__(self, core: SessionCore, batch: Batch) -> None:
+        self.core = core
+        self.batch = batch
+
+
+class StorageActor(Actor):
+    """Writes groups of batches, in order, one group at a time."""
+
+    def __init__(self, store: Store) -> None:
+        super().__init__()
+        self._store = store
+        self._queue: list[Admitted] = []
+        self._flushing = False
+        self._idle: Timer | None = None
+
+    async def on_start(self) -> None:
+        """Open the store again, unless it was opened for this incarnation."""
+        if not self._store.fresh:
+            await self._store.storage.close()
+            await self._store.storage.open()
+        self._store.fresh = False
+
+    def on_receive(self, message: Any) -> Any:
+        """Queue batches; write what has queued up."""
+        if isinstance(message, Admitted):
+            self._queue.append(message)
+            self._flush_soon()
+            return None
+        return self._write_group() if message is _FLUSH else self._store.storage.idle()
+
+    def _flush_soon(self) -> None:
+        """Behind everything that is in the mailbox now."""
+        if not self._flushing:
+            self._flushing = True
+            self.actor_ref.tell(_FLUSH)
+
+    async def _write_group(self) -> None:
+        self._flushing = False
+        group = self._take_group()
+        scheduler = self.system.scheduler
+        scheduler.io_in_flight += 1
+        try:
+            await self._write(group)
+        finally:
+            scheduler.io_in_flight -= 1
+        if self._queue:
+            self._flush_soon()
+        else:
+            self._rest()
+
+    def _take_group(self) -> list[Admitted]:
+        count = writes = 0
+        while count < len(self._queue) and (count == 0 or writes < MAX_GROUP_WRITES):
+            writes += len(self._queue[count].batch.writes)
+            count += 1
+        group, self._queue = self._queue[:count], self._queue[count:]
+        return group
+
+    async def _write(self, group: list[Admitted]) -> None:
+        """Store a group; a batch that storage refuses fails its session alone, and the others go on without it."""
+        while group:
+            try:
+                await self._store.storage.write([one.batch for one in group])
+            except StorageRejected as refusal:
+                if refusal.index is None:
+                    self._fail(group, refusal)
+                    raise StorageLost from refusal
+                group = self._without(group, group[refusal.index].core, refusal)
+            except Exception as error:
+                self._fail(group, error)
+                raise StorageLost from error
+            else:
+                for one in group:
+                    one.core.durable(one.batch.seq)
+                return
+
+    def _without(self, group: list[Admitted], core: SessionCore, refusal: StorageRejected) -> list[Admitted]:
+        log.error("batch_rejected", session=core.key, error=str(refusal))
+        core.fail(refusal)
+        self._queue = [one for one in self._queue if one.core is not core]
+        return [one for one in group if one.core is not core]
+
+    def _fail(self, group: list[Admitted], error: BaseException) -> None:
+        log.error("storage_failed", error=repr(error), batches=len(group))
+        for core in {id(one.core): one.core for one in (*group, *self._queue)}.values():
+            core.fail(error)
+
+    def _rest(self) -> None:
+        """Give storage a chance for housekeeping when nothing has come for a while."""
+        if self._idle is not None:
+            self._idle.cancel()
+        self._idle = self.clock.call_later(IDLE_S, self._say_idle)
+
+    def _say_idle(self) -> None:
+        if self.actor_ref.is_alive() and not self._queue and not self._flushing:
+            self.actor_ref.tell(_IDLE)
+
+    def on_stop(self) -> None:
+        """Leave no timer behind."""
+        if self._idle is not None:
+            self._idle.cancel()
+
+
+class StorageLost(Exception):  # noqa: N818 - not an error to catch: the end of an incarnation
+    """Raised in the storage actor when the outcome of a group is unknown; its cause says why."""

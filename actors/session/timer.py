@@ -1,0 +1,93 @@
+"""The timer actor: one sleeping timer for any number of stored deadlines.
+
+Deadlines of inactive sessions are found through storage's index when the earliest of them has come; those of active ones
+are told here as they are committed. Proved by tests/actors/session/test_timer.py.
+"""
+
+import asyncio
+import heapq
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...storage.contract import Storage
+from ..runtime import Actor, Timer
+
+PAGE = 256
+
+_FIRE = object()
+
+
+class Wake:
+    """Says that a session has a deadline at ``when`` (ms since the epoch)."""
+
+    __slots__ = ("key", "when")
+
+    def __init__(self, key: str, when: int) -> None:
+        self.key = key
+        self.when = when
+
+
+class TimerActor(Actor):
+    """Wakes sessions when their time has come."""
+
+    def __init__(self, storage: Storage, wake: Callable[[str], Awaitable[None]]) -> None:
+        super().__init__()
+        self._storage = storage
+        self._wake = wake
+        self._told: list[tuple[int, str]] = []
+        self._stored: int | None = 0
+        """The earliest deadline in storage that lay ahead when it was last asked; 0 before that."""
+        self._timer: Timer | None = None
+        self._armed: int | None = None
+
+    async def on_start(self) -> None:
+        """Look for work that the last process left, and for the next deadline."""
+        self.actor_ref.tell(_FIRE)
+
+    def on_receive(self, message: Any) -> Any:
+        """Take deadlines; wake whoever is due."""
+        if isinstance(message, Wake):
+            heapq.heappush(self._told, (message.when, message.key))
+            self._arm()
+            return None
+        return self._fire()
+
+    async def _fire(self) -> None:
+        self._armed = None
+        now = self.clock.now()
+        due: dict[str, None] = {}
+        while self._told and self._told[0][0] <= now:
+            due[heapq.heappop(self._told)[1]] = None
+        await asyncio.gather(*(self._wake(key) for key in due))
+        if self._stored is not None and self._stored <= now:
+            await self._wake_stored(now, due)
+            self._stored = await self._storage.next_wake(after=now)
+        self._arm()
+
+    async def _wake_stored(self, now: int, woken: dict[str, None]) -> None:
+        """Wake page after page; those that were woken stay in storage's list until their next commit."""
+        while True:
+            listed = await self._storage.due(now, len(woken) + PAGE)
+            new = dict.fromkeys(key for key in listed if key not in woken)
+            if not new:
+                return
+            await asyncio.gather(*(self._wake(key) for key in new))
+            woken |= new
+
+    def _arm(self) -> None:
+        soonest = [when for when in (self._stored, self._told[0][0] if self._told else None) if when is not None]
+        if not soonest or (self._armed is not None and self._armed <= min(soonest)):
+            return
+        if self._timer is not None:
+            self._timer.cancel()
+        self._armed = min(soonest)
+        self._timer = self.clock.call_at(self._armed, self._due)
+
+    def _due(self) -> None:
+        if self.actor_ref.is_alive():
+            self.actor_ref.tell(_FIRE)
+
+    def on_stop(self) -> None:
+        """Leave no timer behind."""
+        if self._timer is not None:
+            self._timer.cancel()

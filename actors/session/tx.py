@@ -1,0 +1,349 @@
+"""A transaction: what one commit block reads and stages. It is valid until its block ends.
+
+Lookups see the block's own writes and everything admitted before; scans are answered by storage, so they come before the
+block's first record write. Nothing staged here is visible to anybody until the batch is admitted.
+Proved by tests/actors/session/test_tx.py.
+"""
+
+from collections.abc import Iterable, Sequence
+from typing import Any, Generic, Literal, TypeVar
+
+import msgspec
+
+from ...chord import Draft, Tracker, copy_json
+from ...storage.contract import (
+    ConversationQuery,
+    Cursor,
+    EntryQuery,
+    Page,
+    SubmissionQuery,
+    TaskQuery,
+)
+from ...storage.records import (
+    MAX_ID,
+    ROOT_CONVERSATION_ID,
+    ContextEdit,
+    ConversationOwner,
+    ConversationRecord,
+    DocumentRecord,
+    EntryRecord,
+    Json,
+    JsonObject,
+    SubmissionRecord,
+    TaskRecord,
+)
+from .core import SessionCore
+from .documents import Address, Doc, Loaded, Open, root
+from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
+from .pending import Row
+
+D = TypeVar("D")
+R = TypeVar("R", bound=Row)
+
+
+class Entry(Generic[D]):
+    """The name of a kind of entry and the type of its ``data`` (anything that msgspec can turn into JSON)."""
+
+    def __init__(self, kind: str, data: type[D] | None = None) -> None:
+        self.kind = kind
+        self.type = data
+
+    def __repr__(self) -> str:
+        return f"Entry({self.kind!r})"
+
+    def data(self, record: EntryRecord) -> D:
+        """Give an entry's data as the declared type. Raises InvalidValue when it is of another kind."""
+        if record.kind != self.kind:
+            raise InvalidValue(f"entry {record.id} is a {record.kind!r}, not a {self.kind!r}")
+        return msgspec.convert(record.data, self.type) if self.type is not None else record.data
+
+
+class BaseTx:
+    """Reads and stages records and documents of one session. Made by ``commit()``; not for other tasks to use."""
+
+    def __init__(self, core: SessionCore, conversation_id: int | None = None) -> None:
+        self.core = core
+        self.conversation_id = conversation_id
+        """The conversation that ``append`` and ``create_task`` mean when none is named."""
+        self.by_task: int | None = None
+        self.open = True
+        self.outer: BaseTx | None = None
+        """The transaction of another session inside whose block this one was begun."""
+        self.rows: dict[int, Row] = {}
+        self.touched: dict[int, None] = {}
+        """Tasks whose records this block has changed."""
+        self.failed: dict[int, None] = {}
+        """Ended tasks that had failed before this block began to wait for them."""
+        self.starting: dict[int, Any] = {}
+        """What the scheduler starts when this block is admitted, by task."""
+        self.opened: dict[Address, Open] = {}
+        self.closed: list[tuple[Address, Open]] = []
+        """Documents that this block retires."""
+        self._last_id = core.last_id
+
+    # --- lookups
+
+    async def conversation(self, id: int) -> ConversationRecord | None:  # noqa: A002
+        """Look up a conversation."""
+        return await self._row(ConversationRecord, id)
+
+    async def entry(self, id: int) -> EntryRecord | None:  # noqa: A002
+        """Look up an entry."""
+        return await self._row(EntryRecord, id)
+
+    async def task(self, id: int) -> TaskRecord | None:  # noqa: A002
+        """Look up a task's record, live or ended."""
+        return await self._row(TaskRecord, id)
+
+    async def submission(self, id: int) -> SubmissionRecord | None:  # noqa: A002
+        """Look up a submission."""
+        return await self._row(SubmissionRecord, id)
+
+    async def submission_by_request(self, conversation_id: int, request_id: str) -> SubmissionRecord | None:
+        """Look up a submission by its idempotency key."""
+        self._check()
+        for row in self.rows.values():
+            if isinstance(row, SubmissionRecord) and (row.conversation_id, row.request_id) == (
+                conversation_id,
+                request_id,
+            ):
+                return row
+        pending = self.core.pending.requests.get((conversation_id, request_id))
+        if pending is not None:
+            return pending
+        return await self.core.storage.submission_by_request(self.core.key, conversation_id, request_id)
+
+    async def _row(self, kind: type[R], id: int) -> R | None:  # noqa: A002
+        self._check()
+        staged = self.rows.get(id)
+        if staged is not None:
+            return staged if isinstance(staged, kind) else None
+        return await self.core.row(kind, id)
+
+    # --- scans
+
+    async def scan_conversations(
+        self, query: ConversationQuery, limit: int, cursor: Cursor | None = None
+    ) -> Page[ConversationRecord]:
+        """Page conversations. Raises ReadAfterWrite."""
+        await self._scannable()
+        return await self.core.storage.scan_conversations(self.core.key, query, limit, cursor)
+
+    async def scan_entries(self, query: EntryQuery, limit: int, cursor: Cursor | None = None) -> Page[EntryRecord]:
+        """Page a conversation's visible entries. Raises ReadAfterWrite."""
+        await self._scannable()
+        return await self.core.storage.scan_entries(self.core.key, query, limit, cursor)
+
+    async def scan_tasks(self, query: TaskQuery, limit: int, cursor: Cursor | None = None) -> Page[TaskRecord]:
+        """Page tasks. Raises ReadAfterWrite."""
+        await self._scannable()
+        return await self.core.storage.scan_tasks(self.core.key, query, limit, cursor)
+
+    async def scan_submissions(
+        self, query: SubmissionQuery, limit: int, cursor: Cursor | None = None
+    ) -> Page[SubmissionRecord]:
+        """Page submissions. Raises ReadAfterWrite."""
+        await self._scannable()
+        return await self.core.storage.scan_submissions(self.core.key, query, limit, cursor)
+
+    async def latest_head_marker(self, conversation_id: int) -> EntryRecord | None:
+        """Find the newest visible entry that carries a head. Raises ReadAfterWrite."""
+        await self._scannable()
+        return await self.core.storage.latest_head_marker(self.core.key, conversation_id)
+
+    async def _scannable(self) -> None:
+        self._check()
+        if self.rows:
+            raise ReadAfterWrite("scan before the block's first record write; a scan cannot see what the block wrote")
+        await self.core.drained()
+
+    # --- writes
+
+    async def create_conversation(self, *, owner: int | None = None) -> ConversationRecord:
+        """Create a conversation, owned by a live task of this session or by nobody.
+
+        The session's hooks run before this returns (they create the built-in documents). Raises OwnershipRefused.
+        """
+        held = None
+        if owner is not None:
+            task = await self.owner(owner)
+            held = ConversationOwner(conversation_id=task.conversation_id, task_id=owner)
+        return await self._created(ConversationRecord(id=self.mint(), owner=held))
+
+    async def create_root(self) -> ConversationRecord:
+        """Create the root conversation, whose id is reserved; it must not exist yet."""
+        self.core.last_id = max(self.core.last_id, ROOT_CONVERSATION_ID)
+        return await self._created(ConversationRecord(id=ROOT_CONVERSATION_ID))
+
+    async def _created(self, record: ConversationRecord) -> ConversationRecord:
+        self.rows[record.id] = record
+        await self.core.know(record.id, self._row)
+        for hook in self.core.hooks.conversation_created:
+            await hook(self, record)
+        return record
+
+    async def append(
+        self,
+        kind: str | Entry[D],
+        data: D | Json = None,
+        *,
+        conversation_id: int | None = None,
+        model: Sequence[JsonObject] | None = None,
+        head: int | Literal["self"] | None = None,
+        edits: Iterable[ContextEdit] | None = None,
+    ) -> EntryRecord:
+        """Append an entry to a conversation (default: the bound one).
+
+        ``model`` is what it contributes to model context, ``head`` the first entry that stays in context from here on.
+        Raises UnknownRecord for an unknown conversation, InvalidJson for values that are not strict JSON.
+        """
+        conversation = await self._target(conversation_id)
+        entry_id = self.mint()
+        record = EntryRecord(
+            id=entry_id,
+            conversation_id=conversation,
+            kind=kind.kind if isinstance(kind, Entry) else kind,
+            model=None if model is None else [copy_json(message) for message in model],
+            data=copy_json(msgspec.to_builtins(data)),
+            head=entry_id if head == "self" else head,
+            edits=None if edits is None else list(edits),
+            by_task_id=self.by_task,
+        )
+        self.rows[entry_id] = record
+        return record
+
+    async def _target(self, conversation_id: int | None) -> int:
+        target = conversation_id if conversation_id is not None else self.conversation_id
+        if target is None:
+            raise InvalidValue("name a conversation_id: this commit is not bound to a conversation")
+        if await self.conversation(target) is None:
+            raise UnknownRecord("conversation", target)
+        return target
+
+    def put_submission(self, record: SubmissionRecord) -> SubmissionRecord:
+        """Stage a submission's new record."""
+        self._check()
+        self.rows[record.id] = record
+        return record
+
+    async def put_task(self, record: TaskRecord) -> TaskRecord:
+        """Stage a task's new record. What follows from it is decided when the block ends."""
+        self._check()
+        await self.core.know(record.owner if record.owner is not None else record.conversation_id, self._row)
+        self.stage_task(record)
+        self.touched[record.id] = None
+        return record
+
+    async def mark_task(self, id: int) -> bool:  # noqa: A002
+        """Mark a task for abort; False when it has already ended. Raises UnknownRecord."""
+        record = await self.task(id)
+        if record is None:
+            raise UnknownRecord("task", id)
+        if record.live and not record.abort_requested:
+            await self.put_task(msgspec.structs.replace(record, abort_requested=True))
+        return record.live
+
+    def stage_task(self, record: TaskRecord) -> None:
+        """Stage a record that is itself a consequence: its place in the tree is known and it touches nothing else."""
+        self.core.forest.put(record)
+        self.rows[record.id] = record
+
+    async def owner(self, task_id: int) -> TaskRecord:
+        """Give a task that new work may be put under. Raises OwnershipRefused."""
+        record = await self.task(task_id)
+        if record is None:
+            raise OwnershipRefused(f"owner task {task_id} does not exist")
+        refusal = refuses_work(record)
+        if refusal is not None:
+            raise OwnershipRefused(f"owner task {task_id} {refusal}")
+        return record
+
+    def mint(self) -> int:
+        """Hand out the session's next id; it is free again if the block fails. Raises InvalidValue at the end."""
+        self._check()
+        if self.core.last_id >= MAX_ID:
+            raise InvalidValue("ID space is exhausted")
+        self.core.last_id = max(self.core.last_id, ROOT_CONVERSATION_ID) + 1
+        return self.core.last_id
+
+    # --- documents
+
+    async def doc(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None, seed: Json = None) -> Draft:
+        """Get or create a document and give its draft, which is valid until the block ends.
+
+        ``scope_id`` is the conversation or task it belongs to; families take a ``key`` and, for a new member, a
+        ``seed``. Raises DocumentMismatch, UnknownRecord, InvalidValue.
+        """
+        self._check()
+        address = doc.address(scope_id, key)
+        opened = self.opened.get(address)
+        if opened is None:
+            opened = await self._acquire(doc, address, seed)
+        return opened.change.state
+
+    async def _acquire(self, doc: Doc[Any], address: Address, seed: Json) -> Open:
+        await self._in_scope(address)
+        retired = any(closed == address for closed, _ in self.closed)
+        loaded = None if retired else await self.core.document(doc, address)
+        created = loaded is None
+        if loaded is None:
+            loaded = self._new_document(doc, address, seed)
+        loaded.held = True
+        opened = self.opened[address] = Open(doc, loaded, loaded.tracker.begin_change(), created)
+        return opened
+
+    def _new_document(self, doc: Doc[Any], address: Address, seed: Json) -> Loaded:
+        value = root(doc, doc.initial(seed) if doc.family else doc.initial())
+        record = DocumentRecord(
+            id=self.mint(),
+            kind=doc.kind,
+            scope=address.stored_scope(),
+            key=address.key,
+            history=doc.history,
+            fork=doc.fork,
+            created_at=0,
+        )
+        return Loaded(record, Tracker(value), doc.version, None, 0)
+
+    async def _in_scope(self, address: Address) -> None:
+        if address.scope == "task":
+            record = await self.task(address.scope_id or 0)
+            if record is None or not record.live:
+                raise UnknownRecord("live task", address.scope_id)
+        elif address.scope == "conversation" and await self.conversation(address.scope_id or 0) is None:
+            raise UnknownRecord("conversation", address.scope_id)
+
+    async def retire_doc(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> None:
+        """End a document's incarnation, if there is one; its last changes in this block are stored first."""
+        self._check()
+        address = doc.address(scope_id, key)
+        opened = self.opened.pop(address, None)
+        if opened is None and await self.core.document(doc, address) is not None:
+            opened = await self._acquire(doc, address, None)
+            self.opened.pop(address)
+        if opened is not None:
+            self.closed.append((address, opened))
+
+    # --- the end of the block
+
+    def _check(self) -> None:
+        if not self.open:
+            raise TransactionOver("the commit block of this transaction has ended")
+
+    def rollback(self) -> None:
+        """Drop everything staged."""
+        self.open = False
+        for opened in (*self.opened.values(), *(one for _, one in self.closed)):
+            opened.change.abort()
+            opened.loaded.held = False
+        self.core.forest.rollback()
+        self.core.last_id = self._last_id
+
+
+def refuses_work(record: TaskRecord) -> str | None:
+    """Say why a task can own no new work, if so."""
+    status = record.state.__struct_config__.tag
+    if status in ("completing", "terminal"):
+        return f"is {status}"
+    return "is abort-marked" if record.abort_requested else None
+

@@ -1,0 +1,284 @@
+"""The system: the root of the supervision tree and the door to everything in it.
+
+    root                rest_for_one: who comes later depends on who came before
+      storage           every commit, in groups
+      timer             stored deadlines
+      sessions          one guard and one actor per active session
+
+This module puts the rooms together and decides nothing itself. Proved by tests/actors/test_system.py.
+"""
+
+import asyncio
+import os
+from collections.abc import Iterable
+from contextlib import AbstractContextManager
+from types import TracebackType
+from typing import Any, Self, TypeVar
+
+import msgspec
+import structlog
+
+from ..storage.contract import Storage
+from ..storage.records import Batch, TaskRecord
+from ..storage.sqlite import Durability, SqliteStorage
+from ..supervisors.restart import Exit
+from .agent.generation import Generation, GenerationRunner
+from .agent.registry import Extension, Registry
+from .agent.tooltask import ToolTask
+from .conversation.builtin import create_documents
+from .conversation.handles import Session
+from .conversation.inbox import Runner, withdraw_inputs
+from .conversation.settings import Settings
+from .models import Model, Models
+from .runtime import ActorDead, ActorSystem, Backoff, ChildSpec, Clock, Supervisor
+from .runtime.background import BackgroundThread
+from .session.actors import Due, Environment, SessionActor, Sessions, check_key
+from .session.core import SessionCore
+from .session.directory import Directory
+from .session.environment import Hooks, Services
+from .session.errors import SessionClosed
+from .session.storage_actor import Admitted, StorageActor, Store
+from .session.timer import TimerActor, Wake
+from .task.actor import TaskActor
+from .task.definition import Definitions
+from .task.engine import Engine, Invocation
+
+log = structlog.get_logger("perdure.system")
+
+S = TypeVar("S")
+INTENSITY, PERIOD_S = 10, 60.0
+"""Storage that cannot be opened again within about half a minute ends the system."""
+
+
+class Inspection(msgspec.Struct, frozen=True):
+    """A picture of what runs: the actors as a tree, and the live tasks of every active session."""
+
+    actors: list[dict[str, Any]]
+    sessions: dict[str, list[TaskRecord]]
+
+
+class Root(Supervisor):
+    """The root supervisor. A storage failure ends every session at once; what comes back reads what is stored."""
+
+    def __init__(self, system: "System", children: tuple[ChildSpec, ...]) -> None:
+        super().__init__(
+            strategy="rest_for_one", intensity=INTENSITY, period_s=PERIOD_S, backoff=Backoff(first_s=0.05), children=children
+        )
+        self._owner = system
+
+    def on_child_started(self, child_id: str, ref: Any) -> None:
+        """Sessions are the last to start: with them the system is there."""
+        if child_id == "sessions":
+            self._owner._up(ref)
+
+    def on_child_ended(self, child_id: str, reason: Exit) -> None:
+        """Nothing may be believed of a storage actor that is gone."""
+        if child_id == "storage" and reason.abnormal:
+            self._owner._storage_lost(reason.cause)
+        if child_id == "sessions":
+            self._owner._down()
+
+
+class System:
+    """A running system over one store. Use ``async with System.open(...) as system``.
+
+    Methods are for the loop that it was opened on; for synchronous hosts see ``background``.
+    """
+
+    def __init__(
+        self, storage: Storage, *, models: Models, extensions: Iterable[Extension], settings: Settings, clock: Clock | None
+    ) -> None:
+        self._store = Store(storage)
+        self._extensions = tuple(extensions)
+        self._clock = clock
+        self._actors: ActorSystem | None = None
+        self._sessions: Sessions | None = None
+        self._changed = asyncio.Event()
+        self._closing = False
+        self._ended: BaseException | None = None
+        self.services = Services()
+        definitions = Definitions()
+        self.services.provide(Definitions, definitions)
+        self.services.provide(Registry, Registry(definitions))
+        self.services.provide(Models, models)
+        self.services.provide(Settings, settings)
+        self.services.provide(Runner, GenerationRunner())  # type: ignore[type-abstract]
+        self.services.provide(Directory, self)  # type: ignore[type-abstract]
+        self.registry.build_in((Generation, ToolTask))
+
+    @classmethod
+    def open(
+        cls,
+        store: str | os.PathLike[str] | Storage,
+        *,
+        models: Models | Iterable[Model] = (),
+        extensions: Iterable[Extension] = (),
+        settings: Settings | None = None,
+        durability: Durability = "power",
+        clock: Clock | None = None,
+    ) -> Self:
+        """Make a system over a SQLite file, or over any storage, to be entered with ``async with``.
+
+        Entering takes the store's owner lock and goes on with all work that was under way when its last owner died.
+        ``durability`` is that of the file: "power" makes an acknowledged commit survive a loss of power, "process" only
+        the death of the process, and is faster. Entering raises StorageInUse, SchemaTooNew, StorageCorrupt.
+        """
+        storage: Any = SqliteStorage(store, durability=durability) if isinstance(store, str | os.PathLike) else store
+        registered = models if isinstance(models, Models) else Models(*models)
+        return cls(storage, models=registered, extensions=extensions, settings=settings or Settings(), clock=clock)
+
+    @classmethod
+    def background(cls, store: str | os.PathLike[str] | Storage, **options: Any) -> AbstractContextManager[BackgroundThread[Self]]:
+        """Run a system on a loop in a thread of its own, for synchronous hosts: ``with System.background(...) as system``.
+
+        ``system.call(fn, *args)`` runs ``fn(system, *args)`` there, a coroutine function or a plain one, and returns its result.
+        """
+        return ActorSystem.in_background_thread(lambda: cls.open(store, **options))
+
+    @property
+    def registry(self) -> Registry:
+        """The installed extensions: install, replace and uninstall while running."""
+        return self.services.get(Registry)
+
+    # --- life
+
+    async def __aenter__(self) -> Self:
+        await self._store.open()
+        try:
+            for extension in self._extensions:
+                self.registry.install(extension)
+            self._actors = ActorSystem(clock=self._clock)
+            root = self._actors.spawn(Root, self, self._children(self._actors), id="root")
+            root.when_ended().on_done(lambda ended: self._root_ended(ended.get()))
+            await self._sessions_up()
+        except BaseException:
+            await self.close()
+            raise
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self.close()
+
+    async def close(self) -> None:
+        """Stop everything and give up the store. Running work is not ended: the next owner goes on with it."""
+        self._closing = True
+        self._changed.set()
+        if self._actors is not None:
+            await self._actors.stop()
+        await self._store.storage.close()
+
+    def _children(self, actors: ActorSystem) -> tuple[ChildSpec, ...]:
+        storage = self._store.storage
+        hooks = Hooks()
+        hooks.conversation_created.append(create_documents)
+        hooks.withdrawn.append(withdraw_inputs)
+        hooks.undecided.append(self._undecided)
+        environment = Environment(
+            storage=storage,
+            clock=actors.clock,
+            services=self.services,
+            hooks=hooks,
+            make_scheduler=self._make_scheduler,
+            write=self._write,
+        )
+        return (
+            ChildSpec("storage", StorageActor, (self._store,), shutdown_s=30.0),
+            ChildSpec("timer", TimerActor, (storage, self._wake)),
+            ChildSpec("sessions", Sessions, (environment,), shutdown_s=None),
+        )
+
+    def _up(self, ref: Any) -> None:
+        self._sessions = ref._incarnation.actor
+        self._changed.set()
+
+    def _down(self) -> None:
+        self._sessions = None
+
+    def _storage_lost(self, cause: BaseException | None) -> None:
+        if self._sessions is not None:
+            self._sessions.fail_all(cause)
+
+    def _root_ended(self, ended: Exit) -> None:
+        self._ended = ended.cause
+        self._changed.set()
+        if ended.abnormal and not self._closing:
+            log.error("system_failed", error=repr(ended.cause))
+
+    async def _sessions_up(self) -> Sessions:
+        while self._sessions is None:
+            if self._closing or self._ended is not None:
+                raise SessionClosed("the system is closed") from self._ended
+            self._changed.clear()
+            await self._changed.wait()
+        return self._sessions
+
+    # --- what the rooms ask of each other
+
+    async def core(self, key: str) -> SessionCore:
+        """Give a session's current incarnation (see ``session.directory.Directory``)."""
+        if self._closing:
+            raise SessionClosed("the system is closed")
+        return await (await self._sessions_up()).core(key)
+
+    def _write(self, core: SessionCore, batch: Batch) -> None:
+        assert self._actors is not None
+        storage = self._actors.ref("storage")
+        try:
+            if storage is None:
+                raise ActorDead("storage")
+            storage.tell(Admitted(core, batch))
+        except ActorDead as error:
+            core.fail(error)
+            return
+        timer = self._actors.ref("timer")
+        if batch.wake and timer is not None and timer.is_alive():
+            timer.tell(Wake(core.key, batch.wake))
+
+    async def _wake(self, key: str) -> None:
+        sessions = await self._sessions_up()
+        await sessions.core(key)
+        assert self._actors is not None
+        session = self._actors.ref(f"session:{key}")
+        if session is not None and session.is_alive():
+            session.tell(Due())
+
+    def _make_scheduler(self, core: SessionCore, actor: SessionActor) -> Engine:
+        def start(engine: Engine, invocation: Invocation) -> None:
+            child = ChildSpec(f"{core.key}/{invocation.task}", TaskActor, (engine, invocation), restart="transient")
+            actor.start_child(child)
+
+        return Engine(core, self.services.get(Definitions), start)
+
+    async def _undecided(self, tx: Any, record: TaskRecord) -> None:
+        definition = self.services.get(Definitions).get(record.kind)
+        if definition is not None and definition.undecided is not None:
+            await definition.undecided(tx, record)
+
+    # --- for applications
+
+    async def session(self, key: str) -> Session:
+        """Give the session of a key; it comes into being with its first commit. Raises InvalidValue for a bad key."""
+        check_key(key)
+        await self.core(key)
+        return Session(self.services, key)
+
+    async def next_deadline(self) -> int | None:
+        """Tell when the system must next be awake without being asked (ms since the epoch; 0: now), or None."""
+        return await self._store.storage.next_wake()
+
+    def inspect(self) -> Inspection:
+        """Look at what runs in this process now."""
+        actors = [] if self._actors is None else self._actors.tree()
+        active = [] if self._sessions is None else self._sessions.active()
+        return Inspection(actors, {core.key: sorted(core.forest, key=lambda task: task.id) for core in active})
+
+    def kill(self, actor_id: str) -> bool:
+        """Drop an actor as a crash would, by its id in ``inspect()``; False when there is none. For tests of survival."""
+        ref = None if self._actors is None else self._actors.ref(actor_id)
+        if ref is not None and self._actors is not None:
+            self._actors.kill(ref)
+        return ref is not None
+
+

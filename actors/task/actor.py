@@ -1,0 +1,116 @@
+"""The actor that runs one invocation of a task: phase after phase, each from a durable checkpoint.
+
+It ends by itself when the task parks or ends. Killed or crashed, it is started again by its supervisor and goes on from
+the record. Proved by tests/actors/task/test_actor.py.
+"""
+
+import asyncio
+from typing import Any
+
+import structlog
+
+from ...storage.records import Faulted, OutcomeError, Running, TaskRecord
+from ..runtime import Actor
+from ..session.commit import Commit
+from ..session.errors import SessionClosed, SessionFailed
+from ..session.tx import BaseTx
+from .engine import Engine, Invocation
+from .run import Run
+from .steps import Fault, Go, error_text, step
+from .tx import finish
+
+log = structlog.get_logger("perdure.task")
+
+_GO = object()
+
+
+class TaskActor(Actor):
+    """Runs an invocation once told to, then stops."""
+
+    def __init__(self, engine: Engine, invocation: Invocation) -> None:
+        super().__init__()
+        self._engine = engine
+        self._core = engine.core
+        self._invocation = invocation
+        self._error: BaseException | None = None
+
+    def on_start(self) -> None:
+        """Go as soon as the supervisor knows that this actor is there."""
+        self.actor_ref.tell(_GO)
+
+    async def on_receive(self, message: Any) -> None:
+        """Run the invocation to its end. The session's end, and being told to stop, are not crashes."""
+        self._invocation.handler = asyncio.current_task()
+        try:
+            await self._core.gate.wait(self._invocation.seq)
+            await self._run_phases()
+        except asyncio.CancelledError:
+            if not self._invocation.signalled:
+                raise
+        except (SessionFailed, SessionClosed):
+            pass
+        finally:
+            self._invocation.handler = None
+        self.stop()
+
+    async def _run_phases(self) -> None:
+        invocation, task = self._invocation, self._invocation.task
+        ran: dict[str, Any] | None = None
+        while not invocation.signalled:
+            record = self._core.forest.get(task)
+            verdict = step(invocation.mode, record, ran, self._error)
+            if isinstance(verdict, Fault):
+                await self._fault(verdict)
+                return
+            if not isinstance(verdict, Go) or record is None or self._handed_over(record, ran):
+                return
+            assert isinstance(record.state, Running)
+            ran = record.state.checkpoint
+            await self._run_phase(record)
+
+    def _handed_over(self, record: TaskRecord, ran: object) -> bool:
+        """Whether another definition has taken this one's place and can go on from here: the next invocation is its."""
+        newest = self._engine.definitions.get(record.kind)
+        if ran is None or newest is None or newest is self._invocation.definition:
+            return False
+        return self._engine.can_take(record, newest)
+
+    async def _run_phase(self, record: TaskRecord) -> None:
+        """Run one handler. What it raises is remembered for the step, unless the session or somebody else ends us."""
+        definition = self._invocation.definition
+        self._error = None
+        run: Run[Any] | None = None
+        try:
+            assert isinstance(record.state, Running)
+            run = Run(self._core, record, definition, self._invocation.mode)
+            state = definition.decode_state(record.state.checkpoint)
+            handler = definition.abort if self._invocation.mode == "abort" else definition.handler(state)
+            await handler(run, state)
+        except (SessionFailed, SessionClosed):
+            self._core.check()
+            raise
+        except asyncio.CancelledError as error:
+            if _told_to_stop():
+                raise
+            self._error = error
+        except BaseException as error:  # noqa: BLE001 - whatever user code raises is this task's failure alone
+            self._error = error
+        finally:
+            if run is not None:
+                run.ended = True
+        if self._error is not None:
+            log.warning(
+                "task_failed", session=self._core.key, task=record.id, kind=record.kind, error=error_text(self._error)
+            )
+
+    async def _fault(self, fault: Fault) -> None:
+        async with Commit(self._core, lambda: BaseTx(self._core)) as tx:
+            record = self._core.forest.get(self._invocation.task)
+            if record is not None and isinstance(record.state, Running):
+                finish(tx, record, Faulted(error=OutcomeError(message=fault.message)))
+
+
+def _told_to_stop() -> bool:
+    """Whether a CancelledError is somebody's cancel of this task, not one that user code let out of its own."""
+    current = asyncio.current_task()
+    return current is not None and current.cancelling() > 0

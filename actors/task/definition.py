@@ -1,0 +1,147 @@
+"""How a task is written: a class with a name, a version, a struct for each phase and a handler for each.
+
+    class Payment(Task[Card, Receipt], name="shop.payment", version=1):
+        class Prepare(Phase): ...
+        class Charge(Phase):
+            key: str
+        async def prepare(self, run, state): ...
+        async def charge(self, run, state): ...
+
+The stored checkpoint is a phase; a restart runs the current code from it. Definitions are stateless: one instance serves
+every task of its kind. Proved by tests/actors/task/test_definition.py.
+"""
+
+import re
+from collections.abc import Awaitable, Callable
+from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
+
+import msgspec
+
+from ...chord import copy_json
+from ...storage.records import Json, JsonObject, TaskRecord
+from .errors import DefinitionError
+
+if TYPE_CHECKING:
+    from .run import Run
+
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R")
+Handler = Callable[[Any, Any], Awaitable[None]]
+
+
+def _phase_name(qualname: str) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "_", qualname.rpartition(".")[2]).lower()
+
+
+class Phase(msgspec.Struct, frozen=True, tag_field="phase", tag=_phase_name, rename="camel", omit_defaults=True):
+    """Base of a task's phases: what is stored as its checkpoint. ``ChargeCard`` is handled by ``charge_card``."""
+
+
+class Task(Generic[I, R]):
+    """Base of task definitions; ``I`` is the type of the input, ``R`` of the result (what msgspec can convert).
+
+    The first phase in the class is where a task starts; override ``initial`` when it needs fields. ``abort`` runs when
+    the task has an abort mark and the work below it has ended; it must decide the outcome. ``migrate`` turns input and
+    checkpoint of an older version into this version's. ``undecided`` runs inside the commit that ends a task whose
+    outcome none of its code decided (faulted, orphaned).
+    Raises DefinitionError when the class is incomplete.
+    """
+
+    name: ClassVar[str]
+    version: ClassVar[int]
+    phases: ClassVar[dict[str, type[Phase]]]
+    input_type: ClassVar[Any]
+    result_type: ClassVar[Any]
+    _state_type: ClassVar[Any]
+
+    migrate: ClassVar[Callable[[Json, JsonObject, int], tuple[Any, Phase]] | None] = None
+    """Optional staticmethod ``migrate(input, checkpoint, from_version) -> (input, phase)``; pure."""
+    undecided: ClassVar[Callable[[Any, TaskRecord], Awaitable[None]] | None] = None
+    """Optional async staticmethod ``undecided(tx, record)``."""
+
+    def __init_subclass__(cls, *, name: str | None = None, version: int = 1, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        if name is None:
+            raise DefinitionError(f'{cls.__name__}: give the task a stable name: class {cls.__name__}(..., name="app.x")')
+        cls.name, cls.version = name, version
+        cls.phases = {_tag(p): p for p in vars(cls).values() if isinstance(p, type) and issubclass(p, Phase)}
+        cls.input_type, cls.result_type = _parameters(cls)
+        if not cls.phases:
+            raise DefinitionError(f"{name}: a task needs at least one phase (a class inside it that extends Phase)")
+        for phase in cls.phases:
+            if not callable(getattr(cls, phase, None)):
+                raise DefinitionError(f"{name}: phase {phase!r} has no handler; add `async def {phase}(self, run, state)`")
+        cls._state_type = Union[tuple(cls.phases.values())]  # noqa: UP007
+
+    def initial(self, input: I) -> Phase:  # noqa: A002
+        """Give the phase that a new task starts in."""
+        return next(iter(self.phases.values()))()
+
+    async def abort(self, run: "Run[I]", state: Phase) -> None:
+        """Decide the outcome of an aborted task; the default ends it as aborted."""
+        async with run.commit() as tx:
+            tx.abort()
+
+    def handler(self, state: Phase) -> Handler:
+        """Give the method that handles a phase."""
+        handler: Handler = getattr(self, _tag(type(state)))
+        return handler
+
+    def decode_state(self, checkpoint: JsonObject) -> Phase:
+        """Turn a stored checkpoint into its phase. Raises msgspec.ValidationError."""
+        state: Phase = msgspec.convert(checkpoint, self._state_type)
+        return state
+
+
+def _tag(phase: type[Phase]) -> str:
+    return str(phase.__struct_config__.tag)
+
+
+def _parameters(cls: type[Task[Any, Any]]) -> tuple[Any, Any]:
+    for base in getattr(cls, "__orig_bases__", ()):
+        if isinstance(get_origin(base), type) and issubclass(get_origin(base), Task):
+            given = get_args(base)
+            if len(given) == 2 and not any(isinstance(one, TypeVar) for one in given):
+                return given[0], given[1]
+    raise DefinitionError(f"{cls.__name__}: say the types of input and result: class {cls.__name__}(Task[Input, Result])")
+
+
+def encode(value: Any) -> Json:
+    """Turn a value into strict JSON that nobody else holds. Raises InvalidJson, TypeError for what has no JSON form."""
+    return copy_json(msgspec.to_builtins(value, str_keys=True))
+
+
+def decode(value: Json, kind: Any) -> Any:
+    """Turn stored JSON into a declared type. Raises msgspec.ValidationError."""
+    return None if kind in (None, type(None)) else msgspec.convert(value, kind)
+
+
+class Definitions:
+    """The task definitions that this process has, by name. Replacing one is picked up between phases."""
+
+    def __init__(self) -> None:
+        self._by_name: dict[str, Task[Any, Any]] = {}
+        self._listeners: list[Callable[[], None]] = []
+
+    def install(self, task: type[Task[Any, Any]]) -> None:
+        """Add a definition, or replace the one of its name; tasks that were blocked for want of it go on."""
+        self._by_name[task.name] = task()
+        self._changed()
+
+    def uninstall(self, name: str) -> None:
+        """Remove a definition; its tasks stay as they are, blocked, until one of that name comes back."""
+        self._by_name.pop(name, None)
+        self._changed()
+
+    def get(self, name: str) -> Task[Any, Any] | None:
+        """Look a definition up."""
+        return self._by_name.get(name)
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call ``listener`` after every change. Returns a disposer."""
+        self._listeners.append(listener)
+        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+
+    def _changed(self) -> None:
+        for listener in list(self._listeners):
+            listener()

@@ -1,0 +1,67 @@
+"""A handle on a task: ids only, resolved at each use, so it survives restarts. Proved by tests/actors/task/test_ref.py."""
+
+from typing import Any, Generic, TypeVar, cast
+
+
+from ...storage.records import Completed, TaskRecord, Terminal
+from ..session.commit import Commit
+from ..session.directory import Directory
+from ..session.environment import Services
+from ..session.errors import UnknownRecord
+from ..session.tx import BaseTx
+from .definition import decode
+from .errors import TaskUnsuccessful
+
+R = TypeVar("R")
+
+
+class TaskRef(Generic[R]):
+    """One task of one session. Compare by ``session`` and ``id``."""
+
+    __slots__ = ("_result_type", "_services", "id", "session")
+
+    def __init__(self, services: Services, session: str, id: int, result_type: Any = Any) -> None:  # noqa: A002
+        self._services = services
+        self._result_type = result_type
+        self.session = session
+        self.id = id
+
+    def __repr__(self) -> str:
+        return f"TaskRef({self.session!r}, {self.id})"
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, TaskRef) and (self.session, self.id) == (other.session, other.id)
+
+    def __hash__(self) -> int:
+        return hash((self.session, self.id))
+
+    async def record(self) -> TaskRecord:
+        """Read the committed record. Raises UnknownRecord."""
+        core = await self._services.get(Directory).core(self.session)
+        await core.drained()
+        record = await core.row(TaskRecord, self.id)
+        if record is None:
+            raise UnknownRecord("task", self.id)
+        return record
+
+    async def settled(self) -> TaskRecord:
+        """Wait for the task's end and return its receipt. Raises UnknownRecord, SessionFailed."""
+        core = await self._services.get(Directory).core(self.session)
+        return cast("TaskRecord", await core.settled(TaskRecord, self.id))
+
+    async def result(self) -> R:
+        """Wait for the task's end and return its result. Raises TaskUnsuccessful, UnknownRecord, SessionFailed."""
+        record = await self.settled()
+        assert isinstance(record.state, Terminal)
+        outcome = record.state.outcome
+        if not isinstance(outcome, Completed):
+            raise TaskUnsuccessful(self.id, outcome)
+        return cast("R", decode(outcome.result, self._result_type))
+
+    async def abort(self) -> bool:
+        """Mark the task for abort, durably; False when it had ended. Does not wait for its end."""
+        core = await self._services.get(Directory).core(self.session)
+        async with Commit(core, lambda: BaseTx(core)) as tx:
+            return await tx.mark_task(self.id)
+
+

@@ -1,0 +1,145 @@
+"""What a task's code holds while it runs: its identity, its commits, and reads of its session.
+
+A run belongs to one invocation and refuses everything once that has ended. Proved by tests/actors/task/test_run.py.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Generic, TypeVar, cast
+
+from ...storage.records import EntryRecord, Json, JoinPolicy, JsonObject, Outcome, Running, TaskRecord, Terminal
+from ..session.commit import Commit
+from ..session.core import SessionCore
+from ..session.documents import Doc
+from ..session.errors import UnknownRecord
+from ..session.read import snapshot
+from .definition import Phase, Task, decode
+from .errors import InvalidTransition, InvocationEnded
+from .ref import TaskRef
+from .steps import Mode
+from .tx import RunTx
+
+I = TypeVar("I")  # noqa: E741
+R = TypeVar("R")
+S = TypeVar("S")
+
+
+class Run(Generic[I]):
+    """One invocation of a task, as its handlers see it."""
+
+    def __init__(self, core: SessionCore, record: TaskRecord, definition: Task[Any, Any], mode: Mode) -> None:
+        self._core = core
+        self._definition = definition
+        self._mode = mode
+        self.ended = False
+        self.id = record.id
+        self.conversation_id = record.conversation_id
+        self.session = core.key
+        self.services = core.services
+        self.clock = core.clock
+        self.input: I = decode(record.input, definition.input_type)
+
+    # --- commits
+
+    def commit(self) -> Commit[RunTx]:
+        """Begin a commit of this task. Raises InvocationEnded when the task is no longer this invocation's to change."""
+        return Commit(self._core, self._begin)
+
+    def _begin(self) -> RunTx:
+        record = self._core.forest.get(self.id)
+        if self.ended or record is None or not isinstance(record.state, Running):
+            raise InvocationEnded(f"task {self.id}: this invocation has ended")
+        if self._mode == "run" and record.abort_requested:
+            raise InvocationEnded(f"task {self.id} has an abort mark")
+        return RunTx(self._core, record, self._check_phase)
+
+    def _check_phase(self, phase: Phase) -> None:
+        if type(phase) not in self._definition.phases.values():
+            raise InvalidTransition(f"{type(phase).__name__} is not a phase of {self._definition.name}")
+
+    async def goto(self, phase: Phase) -> None:
+        """Store the next checkpoint; its handler runs when this one returns."""
+        async with self.commit() as tx:
+            tx.goto(phase)
+
+    async def complete(self, result: Any = None) -> None:
+        """End as completed."""
+        async with self.commit() as tx:
+            tx.complete(result)
+
+    async def fail(self, message: str, *, detail: Json = None, result: Any = None) -> None:
+        """End as failed."""
+        async with self.commit() as tx:
+            tx.fail(message, detail=detail, result=result)
+
+    async def wait(
+        self,
+        on: Sequence[int | TaskRef[Any]] = (),
+        *,
+        then: Phase,
+        policy: JoinPolicy = "allSettled",
+        until: int | None = None,
+    ) -> None:
+        """Park until all of ``on`` have ended and ``until`` (ms) has come; then the handler of ``then`` runs."""
+        async with self.commit() as tx:
+            await tx.wait(on, then=then, policy=policy, until=until)
+
+    async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:  # noqa: A002
+        """Create a task that this one owns."""
+        async with self.commit() as tx:
+            return await tx.create_task(task, input, owner=self.id)
+
+    async def memo(self, name: str, value: Json) -> Json:
+        """Keep a small value with the task until it ends; the first one kept under a name stays and is returned."""
+        async with self.commit() as tx:
+            return tx.memo(name, value)
+
+    # --- reads
+
+    async def outcomes(self, tasks: Sequence[int | TaskRef[Any]]) -> list[Outcome]:
+        """Read the outcomes of ended tasks, in order. Raises UnknownRecord, InvalidTransition for a live one."""
+        return [await self._outcome(task.id if isinstance(task, TaskRef) else task) for task in tasks]
+
+    async def _outcome(self, task: int) -> Outcome:
+        record = await self.task(task)
+        if not isinstance(record.state, Terminal):
+            raise InvalidTransition(f"task {task} has not ended")
+        return record.state.outcome
+
+    async def task(self, task: int) -> TaskRecord:
+        """Read a task's record. Raises UnknownRecord."""
+        record = await self._read().row(TaskRecord, task)
+        if record is None:
+            raise UnknownRecord("task", task)
+        return record
+
+    async def entry(self, entry: int) -> EntryRecord:
+        """Read an entry. Raises UnknownRecord."""
+        record = await self._read().row(EntryRecord, entry)
+        if record is None:
+            raise UnknownRecord("entry", entry)
+        return record
+
+    async def snapshot(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
+        """Read a document's committed value (None when there is none): the definition's type, or JSON."""
+        return await snapshot(self._read(), doc, scope_id, key=key)
+
+    async def memos(self) -> JsonObject:
+        """Read the values kept with ``memo``."""
+        return dict((await self.task(self.id)).memos or {})
+
+    def service(self, kind: type[S]) -> S:
+        """Give a service of the system by its type. Raises UnknownRecord."""
+        return cast("S", self.services.get(kind))
+
+    def now(self) -> int:
+        """Read the system's clock: ms since the epoch."""
+        return self._core.clock.now()
+
+    async def sleep_until(self, when: int) -> None:
+        """Wait in memory until a time in ms. For waits of more than a moment, park with ``wait(until=...)`` instead."""
+        await self._core.clock.sleep_until(when)
+
+    def _read(self) -> SessionCore:
+        if self.ended:
+            raise InvocationEnded(f"task {self.id}: this invocation has ended")
+        return self._core

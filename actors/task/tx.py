@@ -1,0 +1,182 @@
+"""Transactions that know tasks: creating and aborting them, and for a task's own code, changing its state.
+
+Proved by tests/actors/task/test_tx.py.
+"""
+
+from collections.abc import Callable, Sequence
+from typing import Any, TypeVar
+
+import msgspec
+
+from ...storage.records import (
+    Aborted,
+    Completed,
+    Completing,
+    Failed,
+    Json,
+    JoinPolicy,
+    Outcome,
+    OutcomeError,
+    Pending,
+    Running,
+    TaskRecord,
+    Terminal,
+    Waiting,
+)
+from ...supervisors.forest import closes_cycle
+from ...supervisors.joins import has_failed
+from ..session.core import SessionCore
+from ..session.errors import InvalidValue, OwnershipRefused
+from ..session.tx import BaseTx
+from .definition import Phase, Task, encode
+from .errors import InvalidTransition
+from .ref import TaskRef
+
+R = TypeVar("R")
+
+
+class Tx(BaseTx):
+    """A transaction of a session."""
+
+    async def create_task(
+        self,
+        task: type[Task[Any, R]],
+        input: Any = None,  # noqa: A002
+        *,
+        owner: int | TaskRef[Any] | None = None,
+        conversation_id: int | None = None,
+        background: bool = False,
+    ) -> TaskRef[R]:
+        """Create a task, owned by a live task or else by its conversation (default: the bound one).
+
+        ``background`` takes a conversation's task out of the conversation's abort and idleness.
+        Raises OwnershipRefused, UnknownRecord, InvalidJson.
+        """
+        definition = task()
+        home = await self._home(owner, conversation_id, background=background)
+        record = TaskRecord(
+            id=self.mint(),
+            conversation_id=home,
+            kind=definition.name,
+            version=definition.version,
+            state=Pending(checkpoint=encode(definition.initial(input))),
+            input=encode(input),
+            owner=_id(owner),
+            background=background,
+            abort_requested=False,
+        )
+        await self.put_task(record)
+        return TaskRef(self.core.services, self.core.key, record.id, definition.result_type)
+
+    async def _home(self, owner: int | TaskRef[Any] | None, conversation_id: int | None, *, background: bool) -> int:
+        if owner is None:
+            return await self._target(conversation_id)
+        held = await self.owner(_id(owner) or 0)
+        if conversation_id not in (None, held.conversation_id):
+            raise OwnershipRefused("a task lives in its owner's conversation")
+        if background:
+            raise OwnershipRefused("a task that a task owns cannot be background")
+        return held.conversation_id
+
+    async def abort_task(self, task: int | TaskRef[Any]) -> bool:
+        """Mark a task for abort; False when it has already ended. Raises UnknownRecord."""
+        return await self.mark_task(_id(task) or 0)
+
+
+def _id(task: int | TaskRef[Any] | None) -> int | None:
+    return task.id if isinstance(task, TaskRef) else task
+
+
+class RunTx(Tx):
+    """A task's own commit: at most one change of its state, atomic with everything else in the block.
+
+    Entries appended here name the task; tasks and conversations created here may be owned by it (``owner=run.id``).
+    """
+
+    def __init__(self, core: SessionCore, record: TaskRecord, check: Callable[[Phase], None]) -> None:
+        super().__init__(core, record.conversation_id)
+        self.by_task = record.id
+        self._record = record
+        self._check_phase = check
+        self._decided = False
+
+    def goto(self, phase: Phase) -> None:
+        """Store the next checkpoint."""
+        self._check_phase(phase)
+        self._become(Running(checkpoint=encode(phase)))
+
+    def complete(self, result: Any = None) -> None:
+        """End as completed; held until ordinary owned work has drained."""
+        self._finish(Completed(result=encode(result)))
+
+    def fail(self, message: str, *, detail: Json = None, result: Any = None) -> None:
+        """End as failed, which cancels ordinary owned work first."""
+        self._finish(Failed(error=OutcomeError(message=message, detail=encode(detail)), result=encode(result)))
+
+    def abort(self, reason: str | None = None, *, result: Any = None) -> None:
+        """End as aborted."""
+        self._finish(Aborted(reason=reason, result=encode(result)))
+
+    async def wait(
+        self,
+        on: Sequence[int | TaskRef[Any]] = (),
+        *,
+        then: Phase,
+        policy: JoinPolicy = "allSettled",
+        until: int | None = None,
+    ) -> None:
+        """Park, without memory, until all of ``on`` have ended and the time ``until`` (ms) has come; then go on with ``then``.
+
+        With "failFast" the first of ``on`` that fails has the others aborted; all of them must be the task's own.
+        Raises InvalidTransition for a wait that could never end.
+        """
+        self._check_phase(then)
+        awaited = [_id(task) or 0 for task in on]
+        for task in awaited:
+            await self._check_awaited(task, policy)
+        if closes_cycle(self.core.forest, self._record.id, awaited):
+            raise InvalidTransition("waiting for these tasks would close a cycle: they wait for this one")
+        self._become(Waiting(checkpoint=encode(then), on=awaited, policy=policy, until=until))
+
+    async def _check_awaited(self, task: int, policy: JoinPolicy) -> None:
+        record = await self.task(task)
+        if record is None:
+            raise InvalidTransition(f"cannot wait for task {task}: it does not exist")
+        if task == self._record.id or task in self.core.forest.ownership.ancestors(self._record.id):
+            raise InvalidTransition(f"cannot wait for task {task}: it cannot end before this one")
+        if policy == "failFast" and record.owner != self._record.id:
+            raise InvalidTransition(f"failFast is for a task's own tasks, and task {task} is not")
+        if not record.live and has_failed(record):
+            self.failed[task] = None
+
+    def memo(self, name: str, value: Json) -> Json:
+        """Keep a small value with the task until it ends; the first one kept under a name stays and is returned."""
+        memos = dict(self._record.memos or {})
+        if name not in memos:
+            memos[name] = encode(value)
+            self._stage(msgspec.structs.replace(self._record, memos=memos))
+        return encode(memos[name])
+
+    def _finish(self, outcome: Outcome) -> None:
+        self._become(Completing(outcome=outcome))
+
+    def _become(self, state: Running | Waiting | Completing) -> None:
+        if self._decided:
+            raise InvalidTransition("a commit can change a task's state only once")
+        self._decided = True
+        memos = None if isinstance(state, Completing) else self._record.memos
+        self._stage(msgspec.structs.replace(self._record, state=state, memos=memos))
+
+    def _stage(self, record: TaskRecord) -> None:
+        self._check()
+        self._record = record
+        self.stage_task(record)
+        self.touched[record.id] = None
+
+
+def finish(tx: BaseTx, record: TaskRecord, outcome: Outcome) -> None:
+    """Decide a live task's outcome from outside its code (faults, orphans)."""
+    if isinstance(record.state, Completing | Terminal):
+        raise InvalidValue(f"task {record.id} has its outcome")
+    tx.stage_task(msgspec.structs.replace(record, state=Completing(outcome=outcome), memos=None))
+    tx.touched[record.id] = None
