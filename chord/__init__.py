@@ -11,8 +11,8 @@ Each line builds on those above it; nothing here knows of agents, storage or act
 """
 
 from .apply import Op, apply, apply_immutable
-from .draft import Draft
-from .draft_dict import DictDraft
+from .draft import DraftBase
+from .draft_dict import Draft
 from .draft_list import ListDraft
 from .errors import (
     ChordError,
@@ -26,21 +26,25 @@ from .errors import (
     UnsafePath,
     WatchTaken,
 )
+from .replica import Attachment, Feed, ReplicatedState, Source
 from .text import valid_text
 from .tracker import Change, Prepared, Tracker
+from .typed import view
 from .values import MAX_DEPTH, Json, copy_json
 from .watch import Watch, WatchEnd
 from .wire import Decoder, Encoder
 
 __all__ = [
     "MAX_DEPTH",
+    "Attachment",
     "Change",
     "ChordError",
     "Decoder",
-    "DictDraft",
     "Draft",
+    "DraftBase",
     "DraftRevoked",
     "Encoder",
+    "Feed",
     "InvalidJson",
     "InvalidOp",
     "Json",
@@ -50,6 +54,8 @@ __all__ = [
     "PathMissing",
     "PerdureError",
     "Prepared",
+    "ReplicatedState",
+    "Source",
     "StaleChange",
     "Tracker",
     "UnsafePath",
@@ -60,4 +66,5 @@ __all__ = [
     "apply_immutable",
     "copy_json",
     "valid_text",
+    "view",
 ]

@@ -12,8 +12,8 @@ from itertools import pairwise
 
 from .apply import RESERVED, Op, Path
 from .diff import appended, fits, json_size, replacement, splice_changes, value_changes
-from .draft import Draft, GrowingText, Slot, settle
-from .draft_dict import GONE, DictDraft
+from .draft import DraftBase, GrowingText, Slot, settle
+from .draft_dict import GONE, Draft
 from .draft_list import Hunk, ListDraft
 from .values import ABSENT, Json
 
@@ -21,17 +21,17 @@ _FEW = 8
 """So many operations on one container are always published as they are."""
 
 
-def delta(root: Draft) -> list[Op]:
+def delta(root: DraftBase) -> list[Op]:
     """The operations that lead from the base of `root` to its current value; none when they are the same."""
     ops: list[Op] = []
     _changes_within(root, [], ops)
     return ops
 
 
-def _changes_within(draft: Draft, path: Path, ops: list[Op]) -> None:
+def _changes_within(draft: DraftBase, path: Path, ops: list[Op]) -> None:
     """Add the operations for everything that changed in a container that was kept."""
     mark = len(ops)
-    if type(draft) is DictDraft:
+    if type(draft) is Draft:
         _object_changes(draft, path, ops)
     elif type(draft) is ListDraft:
         _array_changes(draft, path, ops)
@@ -40,7 +40,7 @@ def _changes_within(draft: Draft, path: Path, ops: list[Op]) -> None:
         ops[mark:] = [replacement(path, value)]
 
 
-def _object_changes(draft: DictDraft, path: Path, ops: list[Op]) -> None:
+def _object_changes(draft: Draft, path: Path, ops: list[Op]) -> None:
     mark = len(ops)
     for key, slot in draft._slots.items():
         before = len(ops)
@@ -56,7 +56,7 @@ def _object_changes(draft: DictDraft, path: Path, ops: list[Op]) -> None:
 
 def _slot_changes(slot: Slot, old: Json, path: Path, ops: list[Op]) -> None:
     """Add the operations that make `old`, which stands at `path`, what `slot` says."""
-    if isinstance(slot, Draft) and slot._base is old:
+    if isinstance(slot, DraftBase) and slot._base is old:
         _changes_within(slot, path, ops)
         return
     if type(slot) is GrowingText and slot.head is old:
@@ -105,7 +105,7 @@ def _dense_changes(base: list[Json], slots: list[Slot], path: Path, ops: list[Op
             changes, kept = order, list(range(len(slots)))
     ops += changes
     for index in kept:
-        if isinstance(slots[index], Draft | GrowingText):
+        if isinstance(slots[index], DraftBase | GrowingText):
             _slot_changes(slots[index], base[origins[index]], [*path, index], ops)
 
 
@@ -116,7 +116,7 @@ def _origins(base: list[Json], slots: list[Slot]) -> list[int]:
         places.setdefault(id(base[place]), []).append(place)
     origins = []
     for slot in slots:
-        element = slot._base if isinstance(slot, Draft) else slot.head if type(slot) is GrowingText else slot
+        element = slot._base if isinstance(slot, DraftBase) else slot.head if type(slot) is GrowingText else slot
         found = places.get(id(element))
         origins.append(found.pop() if found else -1)
     return origins

@@ -1,7 +1,7 @@
 """What all drafts share: the lease that ends them, the contents of a place, and text that grows in pieces.
 
 A draft stands for one container of an immutable base and keeps its edits beside it, so opening one costs nothing and
-an edit costs what it touches. A *slot* is the content of one place: an atom or text as it is, a `Draft` for a
+an edit costs what it touches. A *slot* is the content of one place: an atom or text as it is, a `DraftBase` for a
 container that was visited, a `GrowingText`, or a container not visited yet. A draft is *fresh* when it stands for a
 container that was assigned in this change: it has no base and nobody else holds its slots. References only lead
 downward, so a finished draft is freed at once. Proved by tests/chord/test_draft_dict.py and test_draft_list.py.
@@ -27,8 +27,8 @@ class Lease:
         self.halves = halves
 
 
-class Draft(JsonSource):
-    """An object or array of a document while it is being changed: a `DictDraft` or a `ListDraft`.
+class DraftBase(JsonSource):
+    """An object or array of a document while it is being changed: a `Draft` or a `ListDraft`.
 
     They behave as dict and list do. Reading a container gives a draft of it; text and atoms are plain. What is
     assigned is checked and copied at once: later changes of the assigned object do not reach the document, and changes
@@ -37,7 +37,7 @@ class Draft(JsonSource):
     """
 
     __slots__ = ("_depth", "_lease")
-    _kinds: ClassVar[dict[type, type["Draft"]]] = {}
+    _kinds: ClassVar[dict[type, type["DraftBase"]]] = {}
 
     _base: Any  # the container of the base that this draft stands for; one of nobody's for a fresh draft
     _size: int  # how many elements or keys it has now
@@ -46,17 +46,17 @@ class Draft(JsonSource):
 
     def __init_subclass__(cls, *, of: type, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        Draft._kinds[of] = cls
+        DraftBase._kinds[of] = cls
 
     @staticmethod
-    def over(base: Json, depth: int, lease: Lease) -> "Draft":
+    def over(base: Json, depth: int, lease: Lease) -> "DraftBase":
         """A draft of a container that belongs to the immutable base."""
-        return Draft._kinds[type(base)]._over(base, depth, lease)
+        return DraftBase._kinds[type(base)]._over(base, depth, lease)
 
     @staticmethod
-    def fresh(container: Json, depth: int, lease: Lease) -> "Draft":
+    def fresh(container: Json, depth: int, lease: Lease) -> "DraftBase":
         """A draft of a container that was copied in during this change and can be changed in place."""
-        return Draft._kinds[type(container)]._fresh(container, depth, lease)
+        return DraftBase._kinds[type(container)]._fresh(container, depth, lease)
 
     @classmethod
     @abstractmethod
@@ -103,7 +103,7 @@ class Draft(JsonSource):
     __hash__ = None  # type: ignore[assignment]  # mutable, equal by content
 
     def __eq__(self, other: object) -> bool:
-        return bool(self.current_json() == (other.current_json() if isinstance(other, Draft) else other))
+        return bool(self.current_json() == (other.current_json() if isinstance(other, DraftBase) else other))
 
     def __repr__(self) -> str:
         name = type(self).__name__
@@ -134,6 +134,6 @@ class GrowingText:
 
 def settle(slot: Slot) -> Json:
     """The JSON value that a slot stands for."""
-    if isinstance(slot, Draft):
+    if isinstance(slot, DraftBase):
         return slot.settled()
     return slot.read() if type(slot) is GrowingText else slot

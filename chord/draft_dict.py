@@ -6,7 +6,7 @@ Edits lie in `_slots`, over `_base`; see draft.py for what a slot is. Proved by 
 from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Self
 
-from .draft import Draft, GrowingText, Lease, Slot, settle
+from .draft import DraftBase, GrowingText, Lease, Slot, settle
 from .errors import InvalidJson
 from .values import ABSENT, Json, clone, copy_below
 
@@ -16,8 +16,8 @@ GONE: Any = object()
 _NO_BASE: dict[str, Json] = {}
 
 
-class DictDraft(Draft, MutableMapping[str, Any], of=dict):
-    """An object being changed. Works as a dict, plus `append_text`; see `Draft`.
+class Draft(DraftBase, MutableMapping[str, Any], of=dict):
+    """An object being changed. Works as a dict, plus `append_text`; see `DraftBase`.
 
     Keys iterate in the order of the base, new ones after it. Iteration goes over the keys there were at its start.
     """
@@ -48,9 +48,9 @@ class DictDraft(Draft, MutableMapping[str, Any], of=dict):
         if slot is ABSENT:
             slot = self._base[key]
             if type(slot) is dict or type(slot) is list:
-                slot = self._slots[key] = Draft.over(slot, self._depth + 1, self._lease)
+                slot = self._slots[key] = DraftBase.over(slot, self._depth + 1, self._lease)
         elif type(slot) is dict or type(slot) is list:
-            slot = self._slots[key] = Draft.fresh(slot, self._depth + 1, self._lease)
+            slot = self._slots[key] = DraftBase.fresh(slot, self._depth + 1, self._lease)
         elif type(slot) is GrowingText:
             return slot.read()
         elif slot is GONE:
@@ -86,7 +86,7 @@ class DictDraft(Draft, MutableMapping[str, Any], of=dict):
         return self.to_json()  # type: ignore[no-any-return]
 
     def settled(self) -> dict[str, Json]:
-        """See `Draft.settled`."""
+        """See `DraftBase.settled`."""
         if self._base is _NO_BASE:
             return {key: settle(slot) for key, slot in self._slots.items()}
         value = self._base

@@ -13,7 +13,7 @@ element of the base. Proved by tests/chord/test_draft_list.py.
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import Any, Self, overload
 
-from .draft import Draft, GrowingText, Lease, Slot, settle
+from .draft import DraftBase, GrowingText, Lease, Slot, settle
 from .values import Json, clone, copy_below
 
 _NO_BASE: list[Json] = []
@@ -35,8 +35,8 @@ class Hunk:
         return len(self.slots) - (self.stop - self.start)
 
 
-class ListDraft(Draft, MutableSequence[Any], of=list):
-    """An array being changed. Works as a list, plus `append_text`; see `Draft`.
+class ListDraft(DraftBase, MutableSequence[Any], of=list):
+    """An array being changed. Works as a list, plus `append_text`; see `DraftBase`.
 
     A slice of it is a plain list of what stands there; searching and comparing goes by value.
     """
@@ -46,7 +46,7 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
     def __init__(self, base: list[Json], hunks: list[Hunk], size: int, depth: int, lease: Lease) -> None:
         self._base = base
         self._hunks = hunks
-        self._visited: dict[int, Draft] = {}  # kept containers, by index in the base
+        self._visited: dict[int, DraftBase] = {}  # kept containers, by index in the base
         self._size = size
         self.dense = False
         self._depth = depth
@@ -113,7 +113,7 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
             return self._visit(place)
         slot = slots[place]
         if type(slot) is dict or type(slot) is list:
-            open_draft = Draft.over if self._base else Draft.fresh
+            open_draft = DraftBase.over if self._base else DraftBase.fresh
             slot = slots[place] = open_draft(slot, self._depth + 1, self._lease)
         return slot.read() if type(slot) is GrowingText else slot
 
@@ -123,7 +123,7 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
             return element
         draft = self._visited.get(place)
         if draft is None:
-            draft = self._visited[place] = Draft.over(element, self._depth + 1, self._lease)
+            draft = self._visited[place] = DraftBase.over(element, self._depth + 1, self._lease)
         return draft
 
     def __len__(self) -> int:
@@ -154,7 +154,7 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
         return self.to_json()  # type: ignore[no-any-return]
 
     def settled(self) -> list[Json]:
-        """See `Draft.settled`."""
+        """See `DraftBase.settled`."""
         kept = self._base
         for place, draft in self._visited.items():
             element = draft.settled()
@@ -184,7 +184,7 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
             self._set_slice(self._range(index), list(value))
             return
         place = self._index(index)
-        if isinstance(value, Draft) and value is self[place]:
+        if isinstance(value, DraftBase) and value is self[place]:
             return  # what `draft[0] += [...]` ends with: the draft that stands there already
         self._put(place, self._wrap(self._admit(value, place)))
 
@@ -279,7 +279,7 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
 
     def _wrap(self, item: Json) -> Slot:
         if type(item) is dict or type(item) is list:
-            return Draft.fresh(item, self._depth + 1, self._lease)
+            return DraftBase.fresh(item, self._depth + 1, self._lease)
         return item
 
     def _put(self, place: int, slot: Slot) -> None:
@@ -312,7 +312,7 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
             self._become_dense()
 
     def _merge(self, first: int, last: int, merged: Hunk, head: int, beyond: int) -> None:
-        """Put `merged` in the place of hunks `first` to `last`, of which so many slots stay before and after its own."""
+        """Put `merged` in the place of hunks `first` to `last`, so many slots of which stay around its own."""
         hunks = self._hunks
         if last == first + 1 and hunks[first].start == merged.start and hunks[first].stop == merged.stop:
             slots = hunks[first].slots
@@ -337,4 +337,4 @@ class ListDraft(Draft, MutableSequence[Any], of=list):
 
 
 def _plain(value: object) -> object:
-    return value.current_json() if isinstance(value, Draft) else value
+    return value.current_json() if isinstance(value, DraftBase) else value

@@ -12,7 +12,7 @@ from typing import Any
 
 from .apply import Op, apply_immutable, apply_owned
 from .delta import delta
-from .draft import Draft, Lease
+from .draft import DraftBase, Lease
 from .errors import DraftRevoked, StaleChange
 from .values import ABSENT, Json
 
@@ -58,7 +58,7 @@ class Tracker:
             raise StaleChange("expected one open change at a time, got a second one; prepare or abort the first")
         if type(self._value) is not dict and type(self._value) is not list:
             raise StaleChange(f"expected an object or array to change, got {self._value!r}; use prepare_replace")
-        self._change = Change(self, Draft.over(self._value, 1, Lease(halves=self._halves)))
+        self._change = Change(self, DraftBase.over(self._value, 1, Lease(halves=self._halves)))
         return self._change
 
     def prepare_replace(self, value: Json) -> "Prepared":
@@ -97,13 +97,13 @@ class Change:
 
     __slots__ = ("_draft", "_tracker")
 
-    def __init__(self, tracker: Tracker, draft: Draft) -> None:
+    def __init__(self, tracker: Tracker, draft: DraftBase) -> None:
         self._tracker = tracker
-        self._draft: Draft | None = draft
+        self._draft: DraftBase | None = draft
 
     @property
     def state(self) -> Any:
-        """The draft of the whole document, a `DictDraft` or `ListDraft`. Raises `DraftRevoked` after the end."""
+        """The draft of the whole document, a `Draft` or `ListDraft`. Raises `DraftRevoked` after the end."""
         if self._draft is None:
             raise DraftRevoked("expected an open change, got one that was prepared or aborted")
         return self._draft

@@ -44,9 +44,20 @@ class WatchEnd:
     error: BaseException | None = None
 
 
+Collapse: TypeAlias = Callable[[Json, list[Op]], list[Any]]
+
+
 def replace_by_newest(value: Json, _ops: list[Op]) -> list[Op]:
     """The operations that stand for all undelivered ones: one replacement."""
     return [["r", value]]
+
+
+def keep(frames: deque[Frame], value: Json, ops: list[Op], collapse: Collapse = replace_by_newest) -> None:
+    """Add a frame to those that wait; if that is one too many, it takes the place of them all."""
+    if len(frames) == MAX_PENDING:
+        frames.clear()
+        ops = collapse(value, ops)
+    frames.append((value, ops))
 
 
 class Watch:
@@ -62,7 +73,7 @@ class Watch:
         value: Json,
         unregister: Callable[[], object] | None = None,
         *,
-        collapse: Callable[[Json, list[Op]], list[Any]] = replace_by_newest,
+        collapse: Collapse = replace_by_newest,
         report: Callable[[BaseException], object] | None = None,
     ) -> None:
         self._value = value
@@ -102,10 +113,7 @@ class Watch:
         """Hand in a frame; never waits and never runs the consumer's code. Ignored after the end."""
         if self._end is not None or self._retiring:
             return
-        if len(self._frames) == MAX_PENDING:
-            self._frames.clear()
-            ops = self._collapse(value, ops)
-        self._frames.append((value, ops))
+        keep(self._frames, value, ops, self._collapse)
         self._stir()
 
     def end(self, reason: EndReason, error: BaseException | None = None) -> None:
