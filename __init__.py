@@ -8,52 +8,158 @@
 Imports run downwards only. What is named here is the public interface; everything else may change.
 """
 
-from .actors.agent.registry import Extension, PromptInput, Section
+from .actors.agent.errors import ExtensionInvalid, InvalidArguments, ToolDefinitionError
+from .actors.agent.output import OutputLimits
+from .actors.agent.registry import Extension, PromptInput, Registry, Section
 from .actors.agent.tool import Tool, ToolResult, tool
 from .actors.agent.toolcontext import ToolContext
 from .actors.conversation.choice import Agent, configure
-from .actors.conversation.handles import Conversation, Session, Settled, Submission
+from .actors.conversation.context import ContextView
+from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge
+from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
-from .actors.models import Models, ScriptedModel
+from .actors.models import Model, Models, ScriptedModel
+from .actors.runtime import ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock
 from .actors.session.documents import Doc
+from .actors.session.environment import Services
+from .actors.session.errors import (
+    DocumentMismatch,
+    InvalidValue,
+    LineReentry,
+    OwnershipRefused,
+    ReadAfterWrite,
+    SessionClosed,
+    SessionFailed,
+    TransactionOver,
+    UnknownRecord,
+)
+from .actors.session.publication import DocumentChanged, Publication
 from .actors.session.tx import Entry
-from .actors.system import System
+from .actors.system import Inspection, System
 from .actors.task.definition import Phase, Task
+from .actors.task.errors import DefinitionError, InvalidTransition, InvocationEnded, TaskUnsuccessful
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
-from .actors.task.tx import Tx
+from .actors.task.tx import RunTx, Tx
+from .actors.tools.subagent import SubagentFailed, subagent
+from .chord import Draft, Watch
 from .chord.errors import PerdureError
+from .storage.contract import ConversationQuery, EntryQuery, Page, Storage, SubmissionQuery, TaskQuery
+from .storage.errors import (
+    SchemaTooNew,
+    StorageBusy,
+    StorageClosed,
+    StorageCorrupt,
+    StorageError,
+    StorageFenced,
+    StorageFull,
+    StorageInUse,
+    StorageRejected,
+)
 from .storage.memory import MemoryStorage
+from .storage.records import (
+    Aborted,
+    Completed,
+    ConversationRecord,
+    EntryRecord,
+    Failed,
+    Faulted,
+    Orphaned,
+    SubmissionRecord,
+    TaskRecord,
+)
 from .storage.sqlite import SqliteStorage
 
 __all__ = [
+    "Aborted",
+    "ActorCrashed",
+    "ActorDead",
     "Agent",
+    "Answer",
+    "Clock",
+    "Completed",
+    "ContextView",
     "Conversation",
+    "ConversationBusy",
+    "ConversationQuery",
+    "ConversationRecord",
+    "DefinitionError",
     "Doc",
+    "DocumentChanged",
+    "DocumentMismatch",
+    "Draft",
     "Entry",
+    "EntryQuery",
+    "EntryRecord",
     "Extension",
+    "ExtensionInvalid",
+    "Failed",
+    "Faulted",
+    "Inspection",
+    "InvalidArguments",
+    "InvalidTransition",
+    "InvalidValue",
+    "InvocationEnded",
+    "LineReentry",
     "MemoryStorage",
+    "Model",
     "Models",
+    "Orphaned",
+    "OutputLimits",
+    "OwnershipRefused",
+    "Page",
     "PerdureError",
     "Phase",
     "ProgressPolicy",
     "PromptInput",
+    "Publication",
+    "ReadAfterWrite",
+    "Registry",
+    "RequestIdReused",
     "RetryPolicy",
     "Run",
+    "RunTx",
+    "SchemaTooNew",
     "ScriptedModel",
     "Section",
+    "Services",
     "Session",
+    "SessionClosed",
+    "SessionFailed",
     "Settings",
     "Settled",
     "SqliteStorage",
+    "Storage",
+    "StorageBusy",
+    "StorageClosed",
+    "StorageCorrupt",
+    "StorageError",
+    "StorageFenced",
+    "StorageFull",
+    "StorageInUse",
+    "StorageRejected",
+    "SubagentFailed",
     "Submission",
+    "SubmissionQuery",
+    "SubmissionRecord",
+    "SubmissionTooLarge",
     "System",
+    "SystemClock",
     "Task",
+    "TaskQuery",
+    "TaskRecord",
     "TaskRef",
+    "TaskUnsuccessful",
     "Tool",
     "ToolContext",
+    "ToolDefinitionError",
     "ToolResult",
+    "TransactionOver",
     "Tx",
+    "UnknownRecord",
+    "VirtualClock",
+    "Watch",
     "configure",
+    "subagent",
     "tool",
 ]

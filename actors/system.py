@@ -11,16 +11,15 @@ This module puts the rooms together and decides nothing itself. Proved by tests/
 import asyncio
 import os
 from collections.abc import Iterable
-from contextlib import AbstractContextManager
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 import structlog
 
 from ..storage.contract import Storage
 from ..storage.records import Batch, TaskRecord
-from ..storage.sqlite import Durability, SqliteStorage
+from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
 from .agent.generation import Generation, GenerationRunner
 from .agent.registry import Extension, Registry
@@ -62,7 +61,11 @@ class Root(Supervisor):
 
     def __init__(self, system: "System", children: tuple[ChildSpec, ...]) -> None:
         super().__init__(
-            strategy="rest_for_one", intensity=INTENSITY, period_s=PERIOD_S, backoff=Backoff(first_s=0.05), children=children
+            strategy="rest_for_one",
+            intensity=INTENSITY,
+            period_s=PERIOD_S,
+            backoff=Backoff(first_s=0.05),
+            children=children,
         )
         self._owner = system
 
@@ -86,7 +89,13 @@ class System:
     """
 
     def __init__(
-        self, storage: Storage, *, models: Models, extensions: Iterable[Extension], settings: Settings, clock: Clock | None
+        self,
+        storage: Storage,
+        *,
+        models: Models,
+        extensions: Iterable[Extension],
+        settings: Settings,
+        clock: Clock | None,
     ) -> None:
         self._store = Store(storage)
         self._extensions = tuple(extensions)
@@ -114,7 +123,7 @@ class System:
         models: Models | Iterable[Model] = (),
         extensions: Iterable[Extension] = (),
         settings: Settings | None = None,
-        durability: Durability = "power",
+        durability: Literal["power", "process"] = "power",
         clock: Clock | None = None,
     ) -> Self:
         """Make a system over a SQLite file, or over any storage, to be entered with ``async with``.
@@ -128,12 +137,12 @@ class System:
         return cls(storage, models=registered, extensions=extensions, settings=settings or Settings(), clock=clock)
 
     @classmethod
-    def background(cls, store: str | os.PathLike[str] | Storage, **options: Any) -> AbstractContextManager[BackgroundThread[Self]]:
+    def background(cls, store: str | os.PathLike[str] | Storage, **options: Any) -> "BackgroundThread[System]":
         """Run a system on a loop in a thread of its own, for synchronous hosts: ``with System.background(...) as system``.
 
         ``system.call(fn, *args)`` runs ``fn(system, *args)`` there, a coroutine function or a plain one, and returns its result.
         """
-        return ActorSystem.in_background_thread(lambda: cls.open(store, **options))
+        return ActorSystem.in_background_thread(lambda: System.open(store, **options))
 
     @property
     def registry(self) -> Registry:
@@ -225,13 +234,10 @@ class System:
     def _write(self, core: SessionCore, batch: Batch) -> None:
         assert self._actors is not None
         storage = self._actors.ref("storage")
-        try:
-            if storage is None:
-                raise ActorDead("storage")
-            storage.tell(Admitted(core, batch))
-        except ActorDead as error:
-            core.fail(error)
+        if storage is None or not storage.is_alive():
+            core.fail(ActorDead("storage"))
             return
+        storage.tell(Admitted(core, batch))
         timer = self._actors.ref("timer")
         if batch.wake and timer is not None and timer.is_alive():
             timer.tell(Wake(core.key, batch.wake))
@@ -253,7 +259,7 @@ class System:
 
     async def _undecided(self, tx: Any, record: TaskRecord) -> None:
         definition = self.services.get(Definitions).get(record.kind)
-        if definition is not None and definition.undecided is not None:
+        if definition is not None:
             await definition.undecided(tx, record)
 
     # --- for applications
@@ -280,5 +286,3 @@ class System:
         if ref is not None and self._actors is not None:
             self._actors.kill(ref)
         return ref is not None
-
-

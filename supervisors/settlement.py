@@ -7,6 +7,7 @@ come. Proved by tests/supervisors/test_settlement.py.
 
 from collections import deque
 from collections.abc import Iterable
+from typing import Literal
 
 import msgspec
 
@@ -39,7 +40,7 @@ def settle(forest: Forest, touched: Iterable[int], now: int, failed: Iterable[in
     return _Pass(forest, now).run(touched, failed)
 
 
-def turn(forest: Forest, record: TaskRecord, now: int) -> str | None:
+def turn(forest: Forest, record: TaskRecord, now: int) -> Literal["run", "abort"] | None:
     """Decide what a task without an invocation should do now: "run", "abort", or nothing.
 
     An abort handler's turn comes when the owned work below has drained; work below a cancelled owner never runs.

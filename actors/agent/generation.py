@@ -44,6 +44,7 @@ from ..models import (
 )
 from ..session.tx import BaseTx
 from ..task.definition import Phase, Task
+from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import results
@@ -226,11 +227,12 @@ def unique_calls(message: AssistantMessage) -> AssistantMessage:
     seen: set[str] = set()
     content: list[Any] = []
     for index, block in enumerate(message.content):
-        if isinstance(block, ToolCall):
-            if not block.id or block.id in seen:
-                block = msgspec.structs.replace(block, id=f"{block.id or 'call'}-{index}")  # noqa: PLW2901
-            seen.add(block.id)
-        content.append(block)
+        own = block
+        if isinstance(own, ToolCall):
+            if not own.id or own.id in seen:
+                own = msgspec.structs.replace(own, id=f"{own.id or 'call'}-{index}")
+            seen.add(own.id)
+        content.append(own)
     return msgspec.structs.replace(message, content=content)
 
 
@@ -241,7 +243,7 @@ def may_retry(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> boo
 
 def retry_delay(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> int:
     """Decide how long to wait after a failed attempt, in ms: doubling up to a cap, and never less than asked for."""
-    backoff = min(policy.base_delay_ms * 2 ** (attempt - 1), policy.max_delay_ms)
+    backoff: int = min(policy.base_delay_ms * 2 ** (attempt - 1), policy.max_delay_ms)
     return max(backoff, (error.retry_after_ms or 0) if error is not None else 0)
 
 
@@ -311,7 +313,8 @@ async def _start_round(tx: RunTx, run: Run[None], entry: int, message: Assistant
         slot: ToolSlot = {"callId": call.id, "name": call.name, "status": "pending"}
         if call.name not in offered:
             draft = results.error("tool_unavailable", f"Tool {call.name} is not available")
-            slot.update(status="done", entry=await _append_result(tx, call, draft, run.now()))
+            slot["status"] = "done"
+            slot["entry"] = await _append_result(tx, call, draft, run.now())
         elif sequential and tasks:
             pending.append(call.id)
         else:
@@ -370,6 +373,5 @@ class GenerationRunner:
 
     async def start(self, tx: Any, conversation_id: int) -> int:
         """Create the generation that answers."""
-        task = await tx.create_task(Generation, conversation_id=conversation_id)
-        return int(task.id)
-
+        task: TaskRef[GenerationOutcome] = await tx.create_task(Generation, conversation_id=conversation_id)
+        return task.id

@@ -59,9 +59,7 @@ def plan(
         return [SystemMessage(sections=change, timestamp=now) for change in planned]
     last = planned.pop() if planned else None
     changes = [SystemMessage(sections=change, timestamp=now) for change in planned]
-    with_tools = SystemMessage(
-        sections=last, tools_removed=removed or None, tools_added=added or None, timestamp=now
-    )
+    with_tools = SystemMessage(sections=last, tools_removed=removed or None, tools_added=added or None, timestamp=now)
     return [*changes, with_tools]
 
 
@@ -84,5 +82,3 @@ def _plan_tools(shown: Sequence[ToolSpec], wanted: Sequence[ToolSpec]) -> tuple[
     if [*(name for name in old if name not in removed), *added] != list(new):
         removed, added = list(old), list(new)
     return [ToolRef(name=name) for name in removed], [new[name] for name in added]
-
-

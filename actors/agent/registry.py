@@ -18,7 +18,7 @@ from ..task.definition import Definitions, Task
 from .errors import ExtensionInvalid
 from .tool import Tool
 
-Render = Callable[["PromptInput"], str | None | Awaitable[str | None]]
+Render = Callable[["PromptInput"], str | Awaitable[str | None] | None]
 SECTION_KEY = re.compile(r"^[a-z][a-z0-9_-]*$")
 INSTRUCTIONS = "instructions"
 

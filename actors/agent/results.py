@@ -36,7 +36,9 @@ def remark(code: str, message: str, severity: Any = "error") -> Diagnostic:
     return {"severity": severity, "message": clean(message), "code": code}
 
 
-def returned(value: Any, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic], limits: OutputLimits) -> Draft:
+def returned(
+    value: Any, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic], limits: OutputLimits
+) -> Draft:
     """Make the result of a tool that returned. Raises PerdureError, TypeError for a value without a JSON form."""
     result = value if isinstance(value, ToolResult) else ToolResult(content=_content(value))
     remarks = [*diagnostics, *result.diagnostics]
@@ -94,13 +96,14 @@ def error(code: str, message: str, slot: dict[str, Any] | None = None, *, failed
     return Draft(content=said, is_error=True, details=shown.get("details"), diagnostics=diagnostics, failed=failed)
 
 
-def raised(name: str, problem: BaseException, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic]) -> Draft:
+def raised(
+    name: str, problem: BaseException, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic]
+) -> Draft:
     """Make the result of a tool that raised, or that returned what has no JSON form."""
     said = clean(str(problem)).strip()[:4_000]
     message = said if isinstance(problem, PerdureError) and said else f"{type(problem).__name__}: {said}".rstrip(": ")
     slot = {"output": shown.text, "details": details, "diagnostics": list(diagnostics)}
-    draft = error("tool_error", f"Tool {name} failed: {message}", slot, failed=True)
-    return draft
+    return error("tool_error", f"Tool {name} failed: {message}", slot, failed=True)
 
 
 def message(draft: Draft, call_id: str, name: str, now: int, duration_ms: int | None = None) -> ToolResultMessage:

@@ -94,7 +94,7 @@ class Tool:
 
     def validate(self, arguments: JsonObject) -> dict[str, Any]:
         """Give a call's arguments as the function takes them. Raises InvalidArguments, in words for the model."""
-        from pydantic import ValidationError  # noqa: PLC0415 - see the module's docstring
+        from pydantic import ValidationError
 
         given = {name: value for name, value in arguments.items() if value is not None or name not in self._optional}
         try:
@@ -129,7 +129,7 @@ class Tool:
 
     @cached_property
     def _takes_context(self) -> bool:
-        from .toolcontext import ToolContext  # noqa: PLC0415 - a context runs tools
+        from .toolcontext import ToolContext
 
         first = next(iter(inspect.signature(self.function).parameters), None)
         return first is not None and self._hints.get(first) is ToolContext
@@ -140,19 +140,20 @@ class Tool:
 
     @cached_property
     def _arguments(self) -> Any:
-        from pydantic import ConfigDict, TypeAdapter, with_config  # noqa: PLC0415 - see the module's docstring
-        from typing_extensions import TypedDict  # noqa: PLC0415 - pydantic's condition on Python 3.11
+        from pydantic import ConfigDict, TypeAdapter, with_config
+        from typing_extensions import TypedDict
 
         fields = {name: self._field(name, parameter) for name, parameter in self._parameters.items()}
-        arguments = TypedDict(self.name, fields)  # type: ignore[operator]
+        arguments = TypedDict("Arguments", fields)  # type: ignore[misc]  # made from a signature
         return TypeAdapter(with_config(ConfigDict(extra="forbid"))(arguments))
 
     def _field(self, name: str, parameter: inspect.Parameter) -> Any:
-        from pydantic import Field  # noqa: PLC0415 - see the module's docstring
+        from pydantic import Field
 
         said = {one.arg_name: one.description for one in self._doc.params}
         extra: JsonObject = {} if name not in self._optional else {"default": msgspec.to_builtins(parameter.default)}
-        field = Annotated[self._hints.get(name, Any), Field(description=said.get(name), json_schema_extra=extra)]
+        hint: Any = self._hints.get(name, Any)
+        field: Any = Annotated[hint, Field(description=said.get(name), json_schema_extra=extra)]
         return NotRequired[field] if name in self._optional else field
 
 
@@ -176,5 +177,3 @@ def tool(
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool, bare or with the options of ``Tool``. Raises ToolDefinitionError."""
     return Tool(function, **options) if function is not None else lambda function: Tool(function, **options)
-
-

@@ -71,7 +71,7 @@ class ToolContext:
         """Keep a small value with this call; after a crash the first one kept under a name is returned again."""
         return await self._run.memo(f"tool:{name}", value)
 
-    async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:  # noqa: A002
+    async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:
         """Create a task that this call owns: it ends before the call does."""
         return await self._run.spawn(task, input)
 

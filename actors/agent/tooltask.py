@@ -6,7 +6,7 @@ with the output committed so far. Proved by tests/actors/agent/test_tooltask.py.
 """
 
 import time
-from typing import Any, cast
+from typing import cast
 
 import msgspec
 import structlog
@@ -175,5 +175,3 @@ async def _append(
     if slot is not None:
         slots.finish(slot, entry.id)
     return entry.id
-
-

@@ -18,15 +18,15 @@ from .builtin import AgentDoc
 class Agent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
     """Choices for a conversation. A field left out changes nothing, None clears it.
 
-    ``model`` is "provider/id" (stored as the pair); ``extensions`` and ``tools`` select by name, in order (cleared: all that are installed,
-    all that they bring); ``instructions`` are the last part of the system prompt.
+    ``model`` is "provider/id" (stored as the pair); ``extensions`` and ``tools`` select by name, in order (cleared: all
+    that are installed, all that they bring); ``instructions`` are the last part of the system prompt.
     """
 
-    model: str | None | msgspec.UnsetType = msgspec.UNSET
-    thinking_level: ThinkingLevel | None | msgspec.UnsetType = msgspec.UNSET
-    extensions: list[str] | None | msgspec.UnsetType = msgspec.UNSET
-    tools: list[str] | None | msgspec.UnsetType = msgspec.UNSET
-    instructions: str | None | msgspec.UnsetType = msgspec.UNSET
+    model: str | msgspec.UnsetType | None = msgspec.UNSET
+    thinking_level: ThinkingLevel | msgspec.UnsetType | None = msgspec.UNSET
+    extensions: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+    tools: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+    instructions: str | msgspec.UnsetType | None = msgspec.UNSET
 
 
 async def configure(tx: BaseTx, conversation_id: int, agent: Agent) -> None:

@@ -23,7 +23,7 @@ from ...storage.records import (
 from ..models import AssistantMessage, answer_text, from_json
 from ..session.commit import Commit, SessionCommit
 from ..session.core import SessionCore
-from ..session.directory import Directory
+from ..session.directory import core_of, directory
 from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
@@ -48,14 +48,10 @@ class _Handle:
         self._session = session
 
     async def _core(self) -> SessionCore:
-        return await self._directory.core(self._session)
-
-    @property
-    def _directory(self) -> Directory:
-        return self._services.get(Directory)  # type: ignore[type-abstract]
+        return await core_of(self._services, self._session)
 
     def _commit(self, make: Callable[[SessionCore], Tx]) -> SessionCommit[Tx]:
-        return SessionCommit(self._directory, self._session, make)
+        return SessionCommit(directory(self._services), self._session, make)
 
 
 class Answer(msgspec.Struct, frozen=True):
@@ -90,7 +86,7 @@ class Settled(msgspec.Struct, frozen=True):
 class Submission(_Handle):
     """Something that was submitted to a conversation."""
 
-    def __init__(self, services: Services, session: str, id: int) -> None:  # noqa: A002
+    def __init__(self, services: Services, session: str, id: int) -> None:
         super().__init__(services, session)
         self.id = id
 
@@ -124,7 +120,7 @@ class Submission(_Handle):
 class Conversation(_Handle):
     """A transcript and the work that belongs to it."""
 
-    def __init__(self, services: Services, session: str, id: int) -> None:  # noqa: A002
+    def __init__(self, services: Services, session: str, id: int) -> None:
         super().__init__(services, session)
         self.id = id
 
@@ -256,7 +252,7 @@ class Session(_Handle):
                         await configure(tx, record.id, agent)
         return Conversation(self._services, self.key, ROOT_CONVERSATION_ID)
 
-    async def conversation(self, id: int) -> Conversation:  # noqa: A002
+    async def conversation(self, id: int) -> Conversation:
         """Give a conversation by id. Raises UnknownRecord."""
         core = await self._core()
         if await core.row(ConversationRecord, id) is None:
@@ -271,13 +267,13 @@ class Session(_Handle):
                 await configure(tx, record.id, agent)
         return Conversation(self._services, self.key, record.id)
 
-    async def submission(self, id: int) -> Submission:  # noqa: A002
+    async def submission(self, id: int) -> Submission:
         """Give a submission by id. Raises UnknownRecord."""
         submission = Submission(self._services, self.key, id)
         await submission.status()
         return submission
 
-    async def task(self, id: int) -> TaskRef[Any]:  # noqa: A002
+    async def task(self, id: int) -> TaskRef[Any]:
         """Give a task by id. Raises UnknownRecord."""
         ref: TaskRef[Any] = TaskRef(self._services, self.key, id)
         await ref.record()
@@ -296,7 +292,9 @@ class Session(_Handle):
     async def wait_for_idle(self) -> None:
         """Return when no foreground work lives anywhere in the session."""
         core = await self._core()
-        await until(core, lambda: not any(core.forest.ownership.has_work(root) for root in core.forest.ownership.roots()))
+        await until(
+            core, lambda: not any(core.forest.ownership.has_work(root) for root in core.forest.ownership.roots())
+        )
 
 
 __all__ = ["Answer", "Conversation", "Session", "Settled", "Submission"]

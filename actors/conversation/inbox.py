@@ -104,12 +104,9 @@ async def place(tx: BaseTx, submission_id: int, content: Json) -> None:
 async def start_run(tx: BaseTx, conversation_id: int, inputs: Sequence[int]) -> None:
     """Begin a run that answers ``inputs``."""
     live = await tx.doc(LiveDoc, conversation_id)
-    task = await tx.core.services.get(_runner()).start(tx, conversation_id)
+    runner = tx.core.services.get(Runner)  # type: ignore[type-abstract]
+    task = await runner.start(tx, conversation_id)
     live["run"] = {"taskId": task, "inputs": list(inputs)}
-
-
-def _runner() -> type[Runner]:
-    return Runner  # type: ignore[type-abstract]
 
 
 # --- boundaries
@@ -163,7 +160,9 @@ async def final_boundary(tx: BaseTx, conversation_id: int) -> None:
 # --- settlement
 
 
-async def settle_inputs(tx: BaseTx, inputs: Iterable[int], change: Callable[[SubmissionRecord], SubmissionRecord]) -> None:
+async def settle_inputs(
+    tx: BaseTx, inputs: Iterable[int], change: Callable[[SubmissionRecord], SubmissionRecord]
+) -> None:
     """Settle the placed inputs among ``inputs``; what is settled already stays as it is."""
     for submission in inputs:
         record = await _known(tx, submission)

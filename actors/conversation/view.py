@@ -28,9 +28,7 @@ def view_ops(conversation_id: int, entries: list[EntryRecord], publication: Publ
         scope = change.record.scope
         if change.record.kind in MOUNTED and getattr(scope, "conversation_id", None) == conversation_id:
             ops.extend(_mounted(change.record.kind, op) for op in change.ops)
-    for entry in publication.entries:
-        if entry.conversation_id == conversation_id:
-            ops.append(_entry_op(entries, entry))
+    ops.extend(_entry_op(entries, entry) for entry in publication.entries if entry.conversation_id == conversation_id)
     return ops
 
 

@@ -58,7 +58,9 @@ class SessionActor(Supervisor):
     """One incarnation of one active session."""
 
     def __init__(self, key: str, environment: Environment, opened: Callable[[SessionCore], None]) -> None:
-        super().__init__(strategy="one_for_one", intensity=TASK_RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.02, max_s=1.0))
+        super().__init__(
+            strategy="one_for_one", intensity=TASK_RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.02, max_s=1.0)
+        )
         self._opened = opened
         self.core = SessionCore(
             key,
@@ -72,7 +74,7 @@ class SessionActor(Supervisor):
         self._scheduler = environment.make_scheduler(self.core, self)
         self.core.scheduler = self._scheduler
 
-    async def on_start(self) -> None:
+    async def on_start(self) -> None:  # type: ignore[override]  # Pykka's hooks are sync
         """Load what is stored and go on with it."""
         await self.core.load()
         self._scheduler.resume()
@@ -95,7 +97,7 @@ class SessionActor(Supervisor):
         self._scheduler.signal()
         return super()._end_children(kill=kill)
 
-    async def on_stop(self) -> None:
+    async def on_stop(self) -> None:  # type: ignore[override]
         """Let admitted commits settle; whoever still waits learns that the session is closed."""
         try:
             await self.core.finish()
@@ -111,7 +113,7 @@ class SessionActor(Supervisor):
             self.actor_ref.tell(CoreFailed(cause))
 
 
-class SessionCrash(Exception):  # noqa: N818 - not an error to catch: the end of an incarnation
+class SessionCrash(Exception):
     """Raised in a session's actor when its core is dead; its cause is why."""
 
 
@@ -119,9 +121,15 @@ class Guard(Supervisor):
     """Keeps one session alive."""
 
     def __init__(self, key: str, environment: Environment, sessions: "Sessions") -> None:
-        spec = ChildSpec(f"session:{key}", SessionActor, (key, environment, sessions.opened), restart="transient", shutdown_s=None)
+        spec = ChildSpec(
+            f"session:{key}", SessionActor, (key, environment, sessions.opened), restart="transient", shutdown_s=None
+        )
         super().__init__(
-            strategy="one_for_one", intensity=RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.05), children=(spec,)
+            strategy="one_for_one",
+            intensity=RESTARTS,
+            period_s=PERIOD_S,
+            backoff=Backoff(first_s=0.05),
+            children=(spec,),
         )
         self._key = key
         self._sessions = sessions

@@ -29,8 +29,8 @@ from ...storage.records import (
     Write,
 )
 from ...supervisors.settlement import Settlement, settle
-from .directory import Directory
 from .core import MAX_UNDURABLE_WRITES, SessionCore
+from .directory import Directory
 from .documents import Address, Doc, Open, address_of, content
 from .errors import LineReentry
 from .publication import DocumentChanged, Publication

@@ -148,7 +148,7 @@ class SessionCore:
 
     # --- reading
 
-    async def row(self, kind: type[R], id: int) -> R | None:  # noqa: A002
+    async def row(self, kind: type[R], id: int) -> R | None:
         """Look a record up as of everything admitted. Its value may leave the session only through the gate."""
         live = self.forest.get(id) if kind is TaskRecord else None
         if live is not None:
@@ -158,7 +158,7 @@ class SessionCore:
             return row if isinstance(row, kind) else None
         return await self._stored(kind, id)
 
-    async def _stored(self, kind: type[R], id: int) -> R | None:  # noqa: A002
+    async def _stored(self, kind: type[R], id: int) -> R | None:
         if kind is ConversationRecord:
             return await self._conversation(id)  # type: ignore[return-value]
         if kind is TaskRecord:
@@ -168,7 +168,7 @@ class SessionCore:
         found = await self.storage.entry(self.key, id)
         return None if found is None else found[0]  # type: ignore[return-value]
 
-    async def _conversation(self, id: int) -> ConversationRecord | None:  # noqa: A002
+    async def _conversation(self, id: int) -> ConversationRecord | None:
         known = self._conversations.get(id)
         if known is None:
             known = await self.storage.conversation(self.key, id)
@@ -233,7 +233,7 @@ class SessionCore:
         """Return when everything admitted so far is durable, so that storage can answer for all of it."""
         await self.gate.wait(self.seq)
 
-    async def settled(self, kind: type[Settled], id: int) -> Settled:  # noqa: A002
+    async def settled(self, kind: type[Settled], id: int) -> Settled:
         """Return a task's or submission's final record once it is durable. Raises UnknownRecord, SessionFailed."""
         self.check()
         waiter: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
@@ -249,7 +249,7 @@ class SessionCore:
         finally:
             self._unwait(id, waiter)
 
-    def _unwait(self, id: int, waiter: "asyncio.Future[Settled]") -> None:  # noqa: A002
+    def _unwait(self, id: int, waiter: "asyncio.Future[Settled]") -> None:
         waiters = self._waiting.get(id)
         if waiters is not None and waiter in waiters:
             waiters.remove(waiter)
@@ -277,7 +277,8 @@ class SessionCore:
             self._publish(self._unpublished.popleft())
 
     def _publish(self, publication: Publication) -> None:
-        for record in (*publication.tasks, *publication.submissions):
+        finals: list[Settled] = [*publication.tasks, *publication.submissions]
+        for record in finals:
             if record.id in self._waiting and is_settled(record):
                 for waiter in self._waiting.pop(record.id):
                     if not waiter.done():

@@ -3,6 +3,7 @@
 from typing import Protocol
 
 from .core import SessionCore
+from .environment import Services
 
 
 class Directory(Protocol):
@@ -13,3 +14,13 @@ class Directory(Protocol):
 
         Raises SessionClosed once the system closes, SessionFailed when it cannot be brought back.
         """
+
+
+async def core_of(services: Services, key: str) -> SessionCore:
+    """Give the current incarnation of the session of a key. Raises as ``Directory.core`` does."""
+    return await directory(services).core(key)
+
+
+def directory(services: Services) -> Directory:
+    """Give the system's directory."""
+    return services.get(Directory)  # type: ignore[type-abstract]

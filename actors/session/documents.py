@@ -55,7 +55,7 @@ class Doc(Generic[T]):
         migrate: Callable[[JsonObject, int], JsonObject] | None = None,
         checkpoint_when: Checkpoint | None = None,
         family: bool = False,
-        type: type[T] | None = None,  # noqa: A002
+        type: type[T] | None = None,
     ) -> None:
         if version < 1:
             raise InvalidValue(f"document {kind!r}: version must be at least 1, not {version}")

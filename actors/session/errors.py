@@ -35,7 +35,7 @@ class TransactionOver(PerdureError):
 class UnknownRecord(PerdureError):
     """There is no such record in the session. Nothing was changed. ``kind`` and ``id`` say which."""
 
-    def __init__(self, kind: str, id: object) -> None:  # noqa: A002
+    def __init__(self, kind: str, id: object) -> None:
         super().__init__(f"{kind} {id} does not exist in this session")
         self.kind = kind
         self.id = id

@@ -59,7 +59,7 @@ class StorageActor(Actor):
         self._flushing = False
         self._idle: Timer | None = None
 
-    async def on_start(self) -> None:
+    async def on_start(self) -> None:  # type: ignore[override]  # Pykka's hooks are sync
         """Open the store again, unless it was opened for this incarnation."""
         if not self._store.fresh:
             await self._store.storage.close()
@@ -147,5 +147,5 @@ class StorageActor(Actor):
             self._idle.cancel()
 
 
-class StorageLost(Exception):  # noqa: N818 - not an error to catch: the end of an incarnation
+class StorageLost(Exception):
     """Raised in the storage actor when the outcome of a group is unknown; its cause says why."""

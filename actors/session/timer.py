@@ -40,7 +40,7 @@ class TimerActor(Actor):
         self._timer: Timer | None = None
         self._armed: int | None = None
 
-    async def on_start(self) -> None:
+    async def on_start(self) -> None:  # type: ignore[override]  # Pykka's hooks are sync
         """Look for work that the last process left, and for the next deadline."""
         self.actor_ref.tell(_FIRE)
 

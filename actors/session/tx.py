@@ -83,19 +83,19 @@ class BaseTx:
 
     # --- lookups
 
-    async def conversation(self, id: int) -> ConversationRecord | None:  # noqa: A002
+    async def conversation(self, id: int) -> ConversationRecord | None:
         """Look up a conversation."""
         return await self._row(ConversationRecord, id)
 
-    async def entry(self, id: int) -> EntryRecord | None:  # noqa: A002
+    async def entry(self, id: int) -> EntryRecord | None:
         """Look up an entry."""
         return await self._row(EntryRecord, id)
 
-    async def task(self, id: int) -> TaskRecord | None:  # noqa: A002
+    async def task(self, id: int) -> TaskRecord | None:
         """Look up a task's record, live or ended."""
         return await self._row(TaskRecord, id)
 
-    async def submission(self, id: int) -> SubmissionRecord | None:  # noqa: A002
+    async def submission(self, id: int) -> SubmissionRecord | None:
         """Look up a submission."""
         return await self._row(SubmissionRecord, id)
 
@@ -113,7 +113,7 @@ class BaseTx:
             return pending
         return await self.core.storage.submission_by_request(self.core.key, conversation_id, request_id)
 
-    async def _row(self, kind: type[R], id: int) -> R | None:  # noqa: A002
+    async def _row(self, kind: type[R], id: int) -> R | None:
         self._check()
         staged = self.rows.get(id)
         if staged is not None:
@@ -234,7 +234,7 @@ class BaseTx:
         self.touched[record.id] = None
         return record
 
-    async def mark_task(self, id: int) -> bool:  # noqa: A002
+    async def mark_task(self, id: int) -> bool:
         """Mark a task for abort; False when it has already ended. Raises UnknownRecord."""
         record = await self.task(id)
         if record is None:
@@ -268,7 +268,9 @@ class BaseTx:
 
     # --- documents
 
-    async def doc(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None, seed: Json = None) -> Draft:
+    async def doc(
+        self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None, seed: Json = None
+    ) -> Draft:
         """Get or create a document and give its draft, which is valid until the block ends.
 
         ``scope_id`` is the conversation or task it belongs to; families take a ``key`` and, for a new member, a
@@ -279,7 +281,8 @@ class BaseTx:
         opened = self.opened.get(address)
         if opened is None:
             opened = await self._acquire(doc, address, seed)
-        return opened.change.state
+        draft: Draft = opened.change.state
+        return draft
 
     async def _acquire(self, doc: Doc[Any], address: Address, seed: Json) -> Open:
         await self._in_scope(address)
@@ -346,4 +349,3 @@ def refuses_work(record: TaskRecord) -> str | None:
     if status in ("completing", "terminal"):
         return f"is {status}"
     return "is abort-marked" if record.abort_requested else None
-

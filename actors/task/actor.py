@@ -93,7 +93,7 @@ class TaskActor(Actor):
             if _told_to_stop():
                 raise
             self._error = error
-        except BaseException as error:  # noqa: BLE001 - whatever user code raises is this task's failure alone
+        except BaseException as error:  # noqa: BLE001
             self._error = error
         finally:
             if run is not None:

@@ -33,7 +33,7 @@ def _phase_name(qualname: str) -> str:
     return re.sub(r"(?<!^)(?=[A-Z])", "_", qualname.rpartition(".")[2]).lower()
 
 
-class Phase(msgspec.Struct, frozen=True, tag_field="phase", tag=_phase_name, rename="camel", omit_defaults=True):
+class Phase(msgspec.Struct, tag_field="phase", tag=_phase_name, rename="camel", omit_defaults=True):
     """Base of a task's phases: what is stored as its checkpoint. ``ChargeCard`` is handled by ``charge_card``."""
 
 
@@ -41,9 +41,7 @@ class Task(Generic[I, R]):
     """Base of task definitions; ``I`` is the type of the input, ``R`` of the result (what msgspec can convert).
 
     The first phase in the class is where a task starts; override ``initial`` when it needs fields. ``abort`` runs when
-    the task has an abort mark and the work below it has ended; it must decide the outcome. ``migrate`` turns input and
-    checkpoint of an older version into this version's. ``undecided`` runs inside the commit that ends a task whose
-    outcome none of its code decided (faulted, orphaned).
+    the task has an abort mark and the work below it has ended; it must decide the outcome.
     Raises DefinitionError when the class is incomplete.
     """
 
@@ -54,15 +52,12 @@ class Task(Generic[I, R]):
     result_type: ClassVar[Any]
     _state_type: ClassVar[Any]
 
-    migrate: ClassVar[Callable[[Json, JsonObject, int], tuple[Any, Phase]] | None] = None
-    """Optional staticmethod ``migrate(input, checkpoint, from_version) -> (input, phase)``; pure."""
-    undecided: ClassVar[Callable[[Any, TaskRecord], Awaitable[None]] | None] = None
-    """Optional async staticmethod ``undecided(tx, record)``."""
-
     def __init_subclass__(cls, *, name: str | None = None, version: int = 1, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         if name is None:
-            raise DefinitionError(f'{cls.__name__}: give the task a stable name: class {cls.__name__}(..., name="app.x")')
+            raise DefinitionError(
+                f'{cls.__name__}: give the task a stable name: class {cls.__name__}(..., name="app.x")'
+            )
         cls.name, cls.version = name, version
         cls.phases = {_tag(p): p for p in vars(cls).values() if isinstance(p, type) and issubclass(p, Phase)}
         cls.input_type, cls.result_type = _parameters(cls)
@@ -70,10 +65,12 @@ class Task(Generic[I, R]):
             raise DefinitionError(f"{name}: a task needs at least one phase (a class inside it that extends Phase)")
         for phase in cls.phases:
             if not callable(getattr(cls, phase, None)):
-                raise DefinitionError(f"{name}: phase {phase!r} has no handler; add `async def {phase}(self, run, state)`")
+                raise DefinitionError(
+                    f"{name}: phase {phase!r} has no handler; add `async def {phase}(self, run, state)`"
+                )
         cls._state_type = Union[tuple(cls.phases.values())]  # noqa: UP007
 
-    def initial(self, input: I) -> Phase:  # noqa: A002
+    def initial(self, input: I) -> Phase:
         """Give the phase that a new task starts in."""
         return next(iter(self.phases.values()))()
 
@@ -81,6 +78,18 @@ class Task(Generic[I, R]):
         """Decide the outcome of an aborted task; the default ends it as aborted."""
         async with run.commit() as tx:
             tx.abort()
+
+    @staticmethod
+    def migrate(input: Json, checkpoint: JsonObject, from_version: int) -> tuple[Any, Phase]:
+        """Turn stored input and checkpoint of an older version into this version's; pure.
+
+        Raising, as the default does, blocks the task until another definition is installed.
+        """
+        raise DefinitionError(f"there is no migration from version {from_version}")
+
+    @staticmethod
+    async def undecided(tx: Any, record: TaskRecord) -> None:
+        """Clean up inside the commit that ends a task whose outcome none of its code decided: faulted, orphaned."""
 
     def handler(self, state: Phase) -> Handler:
         """Give the method that handles a phase."""
@@ -103,7 +112,9 @@ def _parameters(cls: type[Task[Any, Any]]) -> tuple[Any, Any]:
             given = get_args(base)
             if len(given) == 2 and not any(isinstance(one, TypeVar) for one in given):
                 return given[0], given[1]
-    raise DefinitionError(f"{cls.__name__}: say the types of input and result: class {cls.__name__}(Task[Input, Result])")
+    raise DefinitionError(
+        f"{cls.__name__}: say the types of input and result: class {cls.__name__}(Task[Input, Result])"
+    )
 
 
 def encode(value: Any) -> Json:

@@ -2,10 +2,9 @@
 
 from typing import Any, Generic, TypeVar, cast
 
-
 from ...storage.records import Completed, TaskRecord, Terminal
 from ..session.commit import Commit
-from ..session.directory import Directory
+from ..session.directory import core_of
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
 from ..session.tx import BaseTx
@@ -20,7 +19,7 @@ class TaskRef(Generic[R]):
 
     __slots__ = ("_result_type", "_services", "id", "session")
 
-    def __init__(self, services: Services, session: str, id: int, result_type: Any = Any) -> None:  # noqa: A002
+    def __init__(self, services: Services, session: str, id: int, result_type: Any = Any) -> None:
         self._services = services
         self._result_type = result_type
         self.session = session
@@ -37,7 +36,7 @@ class TaskRef(Generic[R]):
 
     async def record(self) -> TaskRecord:
         """Read the committed record. Raises UnknownRecord."""
-        core = await self._services.get(Directory).core(self.session)
+        core = await core_of(self._services, self.session)
         await core.drained()
         record = await core.row(TaskRecord, self.id)
         if record is None:
@@ -46,7 +45,7 @@ class TaskRef(Generic[R]):
 
     async def settled(self) -> TaskRecord:
         """Wait for the task's end and return its receipt. Raises UnknownRecord, SessionFailed."""
-        core = await self._services.get(Directory).core(self.session)
+        core = await core_of(self._services, self.session)
         return cast("TaskRecord", await core.settled(TaskRecord, self.id))
 
     async def result(self) -> R:
@@ -60,8 +59,6 @@ class TaskRef(Generic[R]):
 
     async def abort(self) -> bool:
         """Mark the task for abort, durably; False when it had ended. Does not wait for its end."""
-        core = await self._services.get(Directory).core(self.session)
+        core = await core_of(self._services, self.session)
         async with Commit(core, lambda: BaseTx(core)) as tx:
             return await tx.mark_task(self.id)
-
-

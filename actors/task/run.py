@@ -4,9 +4,9 @@ A run belongs to one invocation and refuses everything once that has ended. Prov
 """
 
 from collections.abc import Sequence
-from typing import Any, Generic, TypeVar, cast
+from typing import Any, Generic, TypeVar
 
-from ...storage.records import EntryRecord, Json, JoinPolicy, JsonObject, Outcome, Running, TaskRecord, Terminal
+from ...storage.records import EntryRecord, JoinPolicy, Json, JsonObject, Outcome, Running, TaskRecord, Terminal
 from ..session.commit import Commit
 from ..session.core import SessionCore
 from ..session.documents import Doc
@@ -83,7 +83,7 @@ class Run(Generic[I]):
         async with self.commit() as tx:
             await tx.wait(on, then=then, policy=policy, until=until)
 
-    async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:  # noqa: A002
+    async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:
         """Create a task that this one owns."""
         async with self.commit() as tx:
             return await tx.create_task(task, input, owner=self.id)
@@ -129,7 +129,7 @@ class Run(Generic[I]):
 
     def service(self, kind: type[S]) -> S:
         """Give a service of the system by its type. Raises UnknownRecord."""
-        return cast("S", self.services.get(kind))
+        return self.services.get(kind)
 
     def now(self) -> int:
         """Read the system's clock: ms since the epoch."""

@@ -68,16 +68,13 @@ def fit(record: TaskRecord, definition: Task[Any, Any] | None) -> TaskRecord | B
 
 
 def _migrate(record: TaskRecord, definition: Task[Any, Any]) -> TaskRecord | Blocked:
-    migrate = definition.migrate
-    if migrate is None:
-        return Blocked("migration_failed", f"no migration from version {record.version}")
     state: Any = record.state
     try:
-        given, phase = migrate(record.input, state.checkpoint, record.version)
+        given, phase = definition.migrate(record.input, state.checkpoint, record.version)
         definition.decode_state(encode(phase))
         moved = msgspec.structs.replace(state, checkpoint=encode(phase))
         return msgspec.structs.replace(record, version=definition.version, input=encode(given), state=moved)
-    except Exception as error:  # noqa: BLE001 - user code
+    except Exception as error:  # noqa: BLE001
         return Blocked("migration_failed", error_text(error))
 
 

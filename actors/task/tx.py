@@ -13,8 +13,8 @@ from ...storage.records import (
     Completed,
     Completing,
     Failed,
-    Json,
     JoinPolicy,
+    Json,
     Outcome,
     OutcomeError,
     Pending,
@@ -41,7 +41,7 @@ class Tx(BaseTx):
     async def create_task(
         self,
         task: type[Task[Any, R]],
-        input: Any = None,  # noqa: A002
+        input: Any = None,
         *,
         owner: int | TaskRef[Any] | None = None,
         conversation_id: int | None = None,
