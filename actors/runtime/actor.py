@@ -111,7 +111,7 @@ class Actor(pykka.Actor):
         """
         return self._incarnation.reply_later()
 
-    # -- hooks ----------------------------------------------------------------------------------------------------------
+    # -- hooks ------------------------------------------------------------------------------------------------------
 
     def on_start(self) -> Awaitable[None] | None:  # type: ignore[override]  # Pykka's hooks are sync
         """Run before the first message. Whatever it raises is a failed start: a crash."""
@@ -135,7 +135,7 @@ class Actor(pykka.Actor):
         """What ``system.tree()`` says below this actor: nothing, unless it is a supervisor."""
         return []
 
-    # -- what the runtime calls around the hooks ----------------------------------------------------------------------------
+    # -- what the runtime calls around the hooks --------------------------------------------------------------------
 
     def _start_life(self) -> Any:
         return self.on_start()

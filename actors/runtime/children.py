@@ -134,7 +134,7 @@ class Children:
         self._all_up: ActorFuture[None] | None = None
         self._closing = False
 
-    # -- what the supervisor asks for ---------------------------------------------------------------------------------------
+    # -- what the supervisor asks for -------------------------------------------------------------------------------
 
     def refs(self) -> dict[str, ActorRef[Any] | None]:
         """The refs by id, in start order; None for a child that is down."""
@@ -197,7 +197,7 @@ class Children:
             return None
         return self._kill_living(living) if kill else self._stop_living(living)
 
-    # -- what the children report: in the middle of their steps, so what follows from it is posted ------------------------------
+    # -- what the children report: in the middle of their steps, so what follows from it is posted ------------------
 
     def child_started(self, incarnation: Incarnation) -> None:
         """``on_start`` has run."""
@@ -247,7 +247,7 @@ class Children:
             self._forget(child)
         self._advance(child)
 
-    # -- carrying out decisions -----------------------------------------------------------------------------------------------
+    # -- carrying out decisions -------------------------------------------------------------------------------------
 
     def _restart(self, failed: Child, ended: Exit) -> None:
         now_s = self._clock.monotonic()

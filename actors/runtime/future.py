@@ -1,8 +1,8 @@
 """The future of an ask: awaitable on any event loop, and a true ``pykka.Future`` for threads.
 
-Responsible for handing one value or exception from whoever answers to whoever waits, across threads and loops. It knows
-nothing of actors but the four attributes of ``Waitable``. Invariants: it is answered once, a second answer is told so;
-waiting never blocks a thread that runs a loop. Proved by tests/actors/runtime/test_future.py.
+Responsible for handing one value or exception from whoever answers to whoever waits, across threads and loops.
+Invariants: it is answered once, a second answer is told so; waiting never blocks a thread that runs a loop; a wait that
+could never end is refused. Proved by tests/actors/runtime/test_future.py and test_ask_cycles.py.
 """
 
 import asyncio
@@ -12,12 +12,16 @@ import sys
 import threading
 from collections.abc import Callable, Generator, Iterable
 from types import TracebackType
-from typing import Any, Protocol, TypeVar, cast
+from typing import TYPE_CHECKING, Any, TypeVar, cast
 
 import pykka
 
 from . import events
 from .errors import AskCycle, AskTimeout, WouldBlock
+
+if TYPE_CHECKING:
+    from .incarnation import Incarnation
+    from .steps import StepRunner
 
 T = TypeVar("T")
 J = TypeVar("J")
@@ -29,20 +33,6 @@ ExcInfo = tuple[type[BaseException] | None, BaseException | None, TracebackType 
 # Held for a few bytecodes at a time. One for all futures: a lock each would cost more than the future itself. Re-entrant,
 # since a finalizer may run between any two of those bytecodes and answer another future.
 _lock = threading.RLock()
-
-
-class Waitable(Protocol):
-    """What a future must know of the actor that was asked, to refuse waits that would never end."""
-
-    id: str
-    awaiting: "ActorFuture[Any] | None"
-
-    @property
-    def handlers(self) -> "dict[asyncio.Task[Any], Waitable]":
-        """The running asynchronous handlers of the actor's loop, and whose they are."""
-
-    def refuse_to_block(self, instead: str) -> None:
-        """Raise ``WouldBlock`` on a thread that must not wait for this actor."""
 
 
 def refuse_to_block(instead: str) -> None:
@@ -66,7 +56,7 @@ class ActorFuture(pykka.Future[T]):
 
     _hook: Any = None  # hardly any future has one, so it takes no slot
 
-    def __init__(self, target: Waitable | None = None) -> None:
+    def __init__(self, target: "Incarnation | None" = None) -> None:
         self._done = False
         self._callbacks: list[Callable[[ActorFuture[T]], None]] | None = None
         self._target = target
@@ -75,7 +65,7 @@ class ActorFuture(pykka.Future[T]):
         state = "pending" if not self._done else "failed" if self._error is not None else "done"
         return f"<ActorFuture {state}>"
 
-    # -- answering: any thread ------------------------------------------------------------------------------------------
+    # -- answering: any thread --------------------------------------------------------------------------------------
 
     def set(self, value: T | None = None) -> None:
         """Answer with a value. Any thread.
@@ -125,7 +115,7 @@ class ActorFuture(pykka.Future[T]):
         except Exception as exc:  # noqa: BLE001 - whoever answers must not suffer from who listens
             events.error(events.CALLBACK_FAILED, exc_info=exc)
 
-    # -- waiting --------------------------------------------------------------------------------------------------------
+    # -- waiting ----------------------------------------------------------------------------------------------------
 
     def done(self) -> bool:
         """Whether it was answered, so that neither ``get`` nor ``await`` would wait."""
@@ -177,16 +167,21 @@ class ActorFuture(pykka.Future[T]):
         if not self._done:
             if self._hook is not None:
                 return (yield from adopt(self).__await__())
-            yield from self._wait()
+            loop = asyncio.get_running_loop()
+            asker = self._note_asker(loop)
+            if self._target is not None:
+                self._target.scheduler.help_out(self, loop, asker)
+            if not self._done:
+                yield from self._wait(loop, asker)
         return self._outcome()
 
     __iter__ = __await__
 
-    def _wait(self) -> Generator[Any, None, None]:
-        loop = asyncio.get_running_loop()
+    def _wait(self, loop: asyncio.AbstractEventLoop, asker: "StepRunner | None") -> Generator[Any, None, None]:
         waiter = loop.create_future()
         callback = _waker(loop, waiter)
-        asker = self._note_asker(loop)
+        if asker is not None:
+            asker.awaiting = self
         self.on_done(callback)
         try:
             yield from waiter
@@ -197,20 +192,24 @@ class ActorFuture(pykka.Future[T]):
             if asker is not None:
                 asker.awaiting = None
 
-    def _note_asker(self, loop: asyncio.AbstractEventLoop) -> Waitable | None:
-        """Record which actor's handler waits here, and refuse if that closes a ring of waiting handlers.
+    def _note_asker(self, loop: asyncio.AbstractEventLoop) -> "StepRunner | None":
+        """Find whose handler is about to wait here, and refuse if that closes a ring of waiting handlers.
 
-        Only what a handler awaits itself counts: its helper tasks may well wait for the actor, since it does not wait for them.
+        Only what a handler awaits itself counts: its helper tasks may well wait for the actor, which does not wait for
+        them.
         """
         target = self._target
         if target is None:
             return None
         task = asyncio.current_task(loop)
-        asker = None if task is None else target.handlers.get(task)
+        asker = None if task is None else target.scheduler.handlers.get(task)
         if asker is not None:
             _refuse_cycle(asker, self)
-            asker.awaiting = self
         return asker
+
+    def detach(self) -> None:
+        """Forget who was asked: the answer comes from elsewhere."""
+        self._target = None
 
     def _outcome(self) -> T:
         if self._error is not None:
@@ -222,7 +221,7 @@ class ActorFuture(pykka.Future[T]):
             if self._callbacks is not None and callback in self._callbacks:
                 self._callbacks.remove(callback)
 
-    # -- Pykka's combinators: native, so that awaiting them takes no thread -----------------------------------------------
+    # -- Pykka's combinators: native, so that awaiting them takes no thread -----------------------------------------
 
     def map(self, func: Callable[[T], M]) -> "ActorFuture[M]":
         """The future of ``func(value)``. ``func`` runs once, in the thread that answers, and must not block."""
@@ -315,7 +314,7 @@ def _waker(loop: asyncio.AbstractEventLoop, waiter: asyncio.Future[None]) -> Cal
     return wake
 
 
-def _refuse_cycle(asker: Waitable, future: ActorFuture[Any]) -> None:
+def _refuse_cycle(asker: "StepRunner", future: ActorFuture[Any]) -> None:
     path = [asker.id]
     wanted: ActorFuture[Any] | None = future
     while wanted is not None and (target := wanted._target) is not None:

@@ -15,7 +15,8 @@ from threading import get_ident
 from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from .future import Waitable
+    from .future import ActorFuture
+    from .steps import StepRunner
 
 BUDGET_S = 0.002
 """How long one callback may keep the loop before sockets, timers and tasks get their turn."""
@@ -54,23 +55,26 @@ class Signal:
 class Scheduler:
     """The ready queue of the loop that runs in the calling thread.
 
-    ``io_in_flight`` is an opt-in counter of helper threads' batches that the loop waits for: whoever hands work to a thread
-    adds 1 and takes it back when the work is done. While it is above 0, a loop that is busy all the time steps
-    aside for 0.2 ms in every 2 ms of its own processor time; otherwise such a thread, which drops the interpreter lock at every call
-    into SQLite, may wait 5 ms for each time that it wants it back.
+    ``io_in_flight`` is an opt-in counter of batches that helper threads work on: whoever hands one over adds 1 and takes
+    it back when it is done. While it is above 0, a loop that is busy all the time steps aside for 0.2 ms in every 2 ms
+    of its own processor time. Otherwise a thread that calls into SQLite, which drops the interpreter lock at every
+    call, may wait 5 ms each time that it wants it back.
+
+    ``handlers`` are the running asynchronous steps and whose they are.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.thread = get_ident()
-        self.handlers: dict[asyncio.Task[Any], Waitable] = {}
+        self.context = contextvars.copy_context()
+        self.handlers: dict[asyncio.Task[Any], StepRunner] = {}
         self.io_in_flight = 0
         self.deadline = 0.0
         self.closed = False
         self._ready: deque[Ready] = deque()
         self._armed = False
+        self._running = False
         self._busy_mark_s = 0.0
-        self.context = contextvars.copy_context()
 
     def wake(self, item: Ready) -> None:
         """Have ``item`` activated. Any thread. On a loop that is gone it is buried at once."""
@@ -82,8 +86,31 @@ class Scheduler:
             self._wake_from_afar(item)
 
     def post(self, context: contextvars.Context, callback: Callable[[], None]) -> None:
-        """Have ``callback()`` called soon on the loop's thread, inside ``context`` and outside of any handler. Any thread."""
+        """Have ``callback()`` called soon on the loop's thread, in ``context``, outside of any handler. Any thread."""
         self.wake(Signal(context, callback))
+
+    def help_out(self, wanted: "ActorFuture[Any]", loop: asyncio.AbstractEventLoop, asker: "StepRunner | None") -> None:
+        """Run ready actors right here, in front of an ``await`` of ``wanted``, in the hope that one answers it.
+
+        An answer that comes at once costs the awaiting task no loop turn. It ends with the budget that the last loop
+        turn gave, so that a task that asks and asks lets sockets and timers have their turn.
+        """
+        ready = self._ready
+        if not ready or self._running or loop is not self.loop:
+            return
+        own = None if asker is None else asker.context  # it is entered already, and cannot be a second time
+        put_back: list[Ready] = []
+        self._running = True
+        try:
+            while ready and not wanted.done() and time.perf_counter() < self.deadline:
+                item = ready.popleft()
+                if item.context is own:
+                    put_back.append(item)
+                else:
+                    item.context.run(item.activate)
+        finally:
+            self._running = False
+            ready.extendleft(reversed(put_back))
 
     def close(self) -> None:
         """Bury whatever is woken from now on. Loop thread, once nothing is left to run."""
@@ -117,9 +144,11 @@ class Scheduler:
             self._run()
 
     def _run(self) -> None:
+        self._running = True
         try:
             self._run_ready()
         finally:  # also when the runtime itself fails: one bug must not freeze every actor
+            self._running = False
             if self._ready:
                 self.loop.call_soon(self._run, context=self.context)
             else:

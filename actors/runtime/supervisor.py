@@ -80,7 +80,7 @@ class Supervisor(Actor):
         """What ``system.tree()`` says below this supervisor, in start order."""
         return self.__children.describe()
 
-    # -- what the runtime calls -----------------------------------------------------------------------------------------------
+    # -- what the runtime calls -------------------------------------------------------------------------------------
 
     def child_started(self, child: Incarnation) -> None:
         """Parent protocol of incarnations."""

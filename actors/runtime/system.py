@@ -9,7 +9,7 @@ import contextvars
 import itertools
 import random as random_module
 import threading
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
@@ -67,7 +67,7 @@ class ActorSystem:
     def __len__(self) -> int:
         return len(self._table)
 
-    # -- actors -----------------------------------------------------------------------------------------------------------
+    # -- actors -----------------------------------------------------------------------------------------------------
 
     def spawn(
         self,
@@ -94,8 +94,8 @@ class ActorSystem:
         incarnation = self._conceive(actor_id, actor_class, self)
         try:
             actor = bear(incarnation, actor_class, args, kwargs)
-        except BaseException:
-            incarnation.lose_loop()
+        except BaseException as exc:
+            incarnation.fail_start(exc)
             raise
         self._top[actor_id] = incarnation
         actor._start_actor_loop()
@@ -113,6 +113,7 @@ class ActorSystem:
         try:
             actor = bear(incarnation, spec.actor, spec.args, spec.kwargs)
         except BaseException as exc:  # noqa: BLE001 - a child's failure is not its supervisor's
+            incarnation.report_crash(exc, "start")
             incarnation.fail_start(exc)
         else:
             actor._start_actor_loop()
@@ -162,7 +163,7 @@ class ActorSystem:
         """
         return BackgroundThread(factory)
 
-    # -- what incarnations call ---------------------------------------------------------------------------------------------
+    # -- what incarnations call -------------------------------------------------------------------------------------
 
     def forget(self, incarnation: Incarnation) -> None:
         """Free the id of an incarnation that has ended."""
@@ -182,7 +183,7 @@ class ActorSystem:
         """An actor at the top ends for good."""
         self._top.pop(child.id, None)
 
-    # -- inside -------------------------------------------------------------------------------------------------------------
+    # -- inside -----------------------------------------------------------------------------------------------------
 
     def _conceive(self, actor_id: str, actor_class: type[Actor], parent: Parent) -> Incarnation:
         self._check_thread()
