@@ -47,7 +47,7 @@ def check_counters(batch: Batch, seq: int, last_id: int) -> None:
         reject(f"session {batch.session!r}: wake {batch.wake} is not a time in milliseconds")
 
 
-def check_reference(id: int) -> None:  # noqa: A002
+def check_reference(id: int) -> None:
     """Check that an id which a record refers to can be one."""
     if not 0 < id <= MAX_ID:
         reject(f"{id} is not an id: expected 1 to {MAX_ID}")
@@ -80,11 +80,11 @@ def check_document(record: DocumentRecord) -> None:
 
 def scope_id(scope: Scope) -> int:
     """Give the id that a scope belongs to; 0 is the session."""
-    if type(scope) is SessionScope:
+    if isinstance(scope, SessionScope):
         return 0
-    id = scope.conversation_id if type(scope) is ConversationScope else scope.task_id  # type: ignore[union-attr]  # noqa: A001
-    check_reference(id)
-    return id
+    number = scope.conversation_id if isinstance(scope, ConversationScope) else scope.task_id
+    check_reference(number)
+    return number
 
 
 SCOPE_TYPES: dict[type[Scope], int] = {SessionScope: 0, ConversationScope: 1, TaskScope: 2}
@@ -136,7 +136,7 @@ def sort_documents(writes: list[Write]) -> DocumentWrites:
     return result
 
 
-def _once(seen: set[int], id: int, what: str) -> None:  # noqa: A002
+def _once(seen: set[int], id: int, what: str) -> None:
     if id in seen:
         reject(f"document {id} has more than one {what} in one batch")
     seen.add(id)

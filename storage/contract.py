@@ -121,7 +121,7 @@ class Storage(Protocol):
         """Tell the earliest ``wake`` of any session that is later than ``after`` (ms)."""
 
     # --- records
-    async def conversation(self, session: str, id: int) -> ConversationRecord | None:  # noqa: A002
+    async def conversation(self, session: str, id: int) -> ConversationRecord | None:
         """Look up a conversation."""
 
     async def scan_conversations(
@@ -132,7 +132,7 @@ class Storage(Protocol):
     async def entry(
         self,
         session: str,
-        id: int,  # noqa: A002
+        id: int,
         conversation_id: int | None = None,
     ) -> tuple[EntryRecord, int] | None:
         """Look up an entry and its commit sequence; with a conversation, only if it is visible there."""
@@ -147,7 +147,7 @@ class Storage(Protocol):
     ) -> EntryRecord | None:
         """Find the newest visible entry that carries ``head``, at or below an inclusive entry id."""
 
-    async def task(self, session: str, id: int) -> TaskRecord | None:  # noqa: A002
+    async def task(self, session: str, id: int) -> TaskRecord | None:
         """Look up a task, live or ended."""
 
     async def live_tasks(self, session: str) -> list[TaskRecord]:
@@ -158,7 +158,7 @@ class Storage(Protocol):
     ) -> Page[TaskRecord]:
         """Page tasks."""
 
-    async def submission(self, session: str, id: int) -> SubmissionRecord | None:  # noqa: A002
+    async def submission(self, session: str, id: int) -> SubmissionRecord | None:
         """Look up a submission."""
 
     async def submission_by_request(
@@ -177,7 +177,7 @@ class Storage(Protocol):
     ) -> DocumentRecord | None:
         """Resolve an address to the incarnation alive at a commit sequence (None: now)."""
 
-    async def document(self, session: str, id: int, at: int | None = None) -> StoredDocument | None:  # noqa: A002
+    async def document(self, session: str, id: int, at: int | None = None) -> StoredDocument | None:
         """Materialise one incarnation at a commit sequence (None: now).
 
         None when unknown, retired (now) or outside its lifetime. Raises StorageRejected for a past point of a

@@ -127,7 +127,7 @@ class MemoryStorage:
 
     # --- conversations and entries
 
-    async def conversation(self, session: str, id: int) -> ConversationRecord | None:  # noqa: A002
+    async def conversation(self, session: str, id: int) -> ConversationRecord | None:
         """Look up a conversation."""
         body = self._read(session).conversations.get(id)
         return None if body is None else codec.decode_conversation(body)
@@ -144,7 +144,7 @@ class MemoryStorage:
     async def entry(
         self,
         session: str,
-        id: int,  # noqa: A002
+        id: int,
         conversation_id: int | None = None,
     ) -> tuple[EntryRecord, int] | None:
         """Look up an entry and its commit sequence; with a conversation, only if it is visible there."""
@@ -182,7 +182,7 @@ class MemoryStorage:
 
     # --- tasks and submissions
 
-    async def task(self, session: str, id: int) -> TaskRecord | None:  # noqa: A002
+    async def task(self, session: str, id: int) -> TaskRecord | None:
         """Look up a task, live or ended."""
         body = self._read(session).tasks.get(id)
         return None if body is None else codec.decode_task(body)
@@ -201,7 +201,7 @@ class MemoryStorage:
         found = (task.id for task in tasks.values() if task_matches(task, query))
         return _page(found, order, after, limit, tasks.__getitem__)
 
-    async def submission(self, session: str, id: int) -> SubmissionRecord | None:  # noqa: A002
+    async def submission(self, session: str, id: int) -> SubmissionRecord | None:
         """Look up a submission."""
         body = self._read(session).submissions.get(id)
         return None if body is None else codec.decode_submission(body)
@@ -238,7 +238,7 @@ class MemoryStorage:
         rows = self._read(session, kind, key).documents.values()
         return next((row.record for row in rows if address(row.record) == wanted and row.alive(at)), None)
 
-    async def document(self, session: str, id: int, at: int | None = None) -> StoredDocument | None:  # noqa: A002
+    async def document(self, session: str, id: int, at: int | None = None) -> StoredDocument | None:
         """Materialise one incarnation at a commit sequence (None: now).
 
         None when unknown, retired (now) or outside its lifetime. Raises StorageRejected for a past point of a

@@ -163,7 +163,7 @@ class MemorySession:
         ids = self.entry_ids.get(segment.conversation_id, [])
         return ids[bisect_left(ids, segment.low) : bisect_right(ids, segment.high)]
 
-    def visible(self, id: int, conversation_id: int) -> bool:  # noqa: A002
+    def visible(self, id: int, conversation_id: int) -> bool:
         """Tell whether an entry can be seen in a conversation."""
         if conversation_id not in self.conversations:
             return False
@@ -192,7 +192,7 @@ class MemorySession:
                     documents.append(write)
         self._put_documents(documents, undo)
 
-    def _own(self, id: int, kind: type[Write], undo: Undo) -> bool:  # noqa: A002
+    def _own(self, id: int, kind: type[Write], undo: Undo) -> bool:
         """Give an id to a record type for ever; tell whether it was new."""
         if not 0 < id <= self.last_id:
             reject(f"id {id} is not between 1 and the batch's last_id {self.last_id}")
@@ -203,7 +203,7 @@ class MemorySession:
             reject(f"id {id} belongs to another record")
         return owner is None
 
-    def _own_new(self, id: int, kind: type[Write], undo: Undo) -> None:  # noqa: A002
+    def _own_new(self, id: int, kind: type[Write], undo: Undo) -> None:
         if not self._own(id, kind, undo):
             reject(f"id {id} is stored already and cannot change")
 
@@ -273,7 +273,7 @@ class MemorySession:
             if created.record.id in writes.stillborn:
                 self._retire(created.record.id, undo)
 
-    def _live(self, id: int) -> DocumentRow:  # noqa: A002
+    def _live(self, id: int) -> DocumentRow:
         row = self.documents.get(id)
         if row is None or not row.alive(None):
             reject(f"document {id} is unknown or retired")
@@ -295,7 +295,7 @@ class MemorySession:
             row.revisions.append(revision)
             undo.note(row.revisions.pop)
 
-    def _retire(self, id: int, undo: Undo) -> None:  # noqa: A002
+    def _retire(self, id: int, undo: Undo) -> None:
         row = self._live(id)
         undo.drop(self.addresses, address(row.record))
         undo.set(row, "record", msgspec.structs.replace(row.record, retired_at=self.seq))

@@ -187,12 +187,17 @@ class SqliteStorage:
         return await reading.run(_in_snapshot, self.path, reading.sqlite, bound)
 
     async def _ask_session(
-        self, key: str, query: Callable[Concatenate[sqlite3.Connection, int, P], R], *args: P.args, **kwargs: P.kwargs
+        self,
+        session: str,
+        query: Callable[Concatenate[sqlite3.Connection, int, P], R],
+        /,
+        *args: P.args,
+        **kwargs: P.kwargs,
     ) -> R:
         """Run a query about one session."""
 
         def ask(connection: sqlite3.Connection) -> R:
-            return query(connection, reads.find_prefix(connection, key), *args, **kwargs)
+            return query(connection, reads.find_prefix(connection, session), *args, **kwargs)
 
         return await self._ask(ask)
 
@@ -212,7 +217,7 @@ class SqliteStorage:
         """Tell the earliest ``wake`` of any session that is later than ``after`` (ms)."""
         return await self._ask(reads.next_wake, after)
 
-    async def conversation(self, session: str, id: int) -> ConversationRecord | None:  # noqa: A002
+    async def conversation(self, session: str, id: int) -> ConversationRecord | None:
         """Look up a conversation."""
         return await self._ask_session(session, reads.conversation, id)
 
@@ -225,7 +230,7 @@ class SqliteStorage:
     async def entry(
         self,
         session: str,
-        id: int,  # noqa: A002
+        id: int,
         conversation_id: int | None = None,
     ) -> tuple[EntryRecord, int] | None:
         """Look up an entry and its commit sequence; with a conversation, only if it is visible there."""
@@ -243,7 +248,7 @@ class SqliteStorage:
         """Find the newest visible entry that carries ``head``, at or below an inclusive entry id."""
         return await self._ask_session(session, reads.latest_head_marker, conversation_id, at_or_before)
 
-    async def task(self, session: str, id: int) -> TaskRecord | None:  # noqa: A002
+    async def task(self, session: str, id: int) -> TaskRecord | None:
         """Look up a task, live or ended."""
         return await self._ask_session(session, reads.task, id)
 
@@ -257,7 +262,7 @@ class SqliteStorage:
         """Page tasks."""
         return await self._ask_session(session, reads.scan_tasks, query, limit, cursor)
 
-    async def submission(self, session: str, id: int) -> SubmissionRecord | None:  # noqa: A002
+    async def submission(self, session: str, id: int) -> SubmissionRecord | None:
         """Look up a submission."""
         return await self._ask_session(session, reads.submission, id)
 
@@ -277,9 +282,9 @@ class SqliteStorage:
         self, session: str, kind: str, scope: Scope, key: str | None = None, at: int | None = None
     ) -> DocumentRecord | None:
         """Resolve an address to the incarnation alive at a commit sequence (None: now)."""
-        return await self._ask_session(session, documents.find_document, kind, scope, key, at)
+        return await self._ask_session(session, documents.find_document, kind, scope, key=key, at=at)
 
-    async def document(self, session: str, id: int, at: int | None = None) -> StoredDocument | None:  # noqa: A002
+    async def document(self, session: str, id: int, at: int | None = None) -> StoredDocument | None:
         """Materialise one incarnation at a commit sequence (None: now).
 
         None when unknown, retired (now) or outside its lifetime. Raises StorageRejected for a past point of a

@@ -49,6 +49,7 @@ def find_document(
     prefix: int,
     kind: str,
     scope: Scope,
+    *,
     key: str | None,
     at: int | None,
 ) -> DocumentRecord | None:
@@ -58,7 +59,7 @@ def find_document(
     row = connection.execute(LIVE, (*address, MAX_SEQ if at is None else at)).fetchone()
     if row is None and at is not None:
         row = connection.execute(RETIRED, (*address, at)).fetchone()
-    return _document(prefix, *row) if row else None
+    return _document(prefix, row) if row else None
 
 
 def scan_documents(
@@ -73,19 +74,19 @@ def scan_documents(
         rows = connection.execute(LIVE_IN_SCOPE + " ORDER BY rid", (*scope, *span, MAX_SEQ))
     else:
         rows = connection.execute(EVER_IN_SCOPE, (*scope, *span, query.at))
-    return cut_page((_document(prefix, *row) for row in rows), order, limit)
+    return cut_page((_document(prefix, row) for row in rows), order, limit)
 
 
-def load_document(connection: sqlite3.Connection, prefix: int, id: int) -> DocumentRecord | None:  # noqa: A002
+def load_document(connection: sqlite3.Connection, prefix: int, id: int) -> DocumentRecord | None:
     """Look up an incarnation, alive or retired."""
     row = connection.execute(DOCUMENT, (rid_of(prefix, id),)).fetchone()
-    return _document(prefix, *row) if row else None
+    return _document(prefix, row) if row else None
 
 
 def document(
     connection: sqlite3.Connection,
     prefix: int,
-    id: int,  # noqa: A002
+    id: int,
     at: int | None,
 ) -> StoredDocument | None:
     """Materialise one incarnation at a commit sequence (None: now)."""
@@ -106,17 +107,9 @@ def value_at(
 
 
 def _document(
-    prefix: int,
-    rid: int,
-    scope_type: int,
-    scope: int,
-    kind: str,
-    key: str | int,
-    history: History | None,
-    fork: ForkPolicy | None,
-    created_at: int,
-    retired_at: int | None,
+    prefix: int, row: tuple[int, int, int, str, str | int, History | None, ForkPolicy | None, int, int | None]
 ) -> DocumentRecord:
+    rid, scope_type, scope, kind, key, history, fork, created_at, retired_at = row
     return DocumentRecord(
         id=rid - prefix,
         scope=_scope(scope_type, scope - prefix),
@@ -129,7 +122,7 @@ def _document(
     )
 
 
-def _scope(scope_type: int, id: int) -> Scope:  # noqa: A002
+def _scope(scope_type: int, id: int) -> Scope:
     if scope_type == SCOPE_TYPES[TaskScope]:
         return TaskScope(task_id=id)
     return ConversationScope(conversation_id=id) if scope_type else SessionScope()

@@ -72,8 +72,8 @@ class DocumentRows:
         """Turn the sorted document writes of one batch into rows."""
         for change in writes.changes:
             self._change(session, change)
-        for id in writes.retired:  # noqa: A001
-            self._retire(session, id)
+        for retired in writes.retired:
+            self._retire(session, retired)
         for created in writes.created:
             self._create(session, created, copies)
             if created.record.id in writes.stillborn:
@@ -82,7 +82,7 @@ class DocumentRows:
     def _change(self, session: SessionGroup, change: DocumentChange) -> None:
         rid, content = session.rid(change.id), change.content
         new = session.documents.get(change.id)
-        if change.id in session.retired:
+        if change.id in session.final:
             refuse(change.id)
         row = _revision(rid, session.seq, content)
         if new is None:
@@ -97,10 +97,10 @@ class DocumentRows:
         new.revisions.append(row)
         new.version = content.version
 
-    def _retire(self, session: SessionGroup, id: int) -> None:  # noqa: A002
-        if id in session.retired:
+    def _retire(self, session: SessionGroup, id: int) -> None:
+        if id in session.final:
             refuse(id)
-        session.retired.add(id)
+        session.final.add(id)
         new = session.documents.get(id)
         if new is None:
             self._retired.append((session.rid(id), session.seq))
@@ -145,7 +145,7 @@ class DocumentRows:
                 refuse(rid & MAX_ID)
 
 
-def refuse(id: int) -> NoReturn:  # noqa: A002
+def refuse(id: int) -> NoReturn:
     """Reject a write to a document that cannot take it."""
     reject(f"document {id} is unknown, retired, or stored with another version than the delta's")
 

@@ -150,14 +150,14 @@ class Group:
         rid = session.prefix | record.id
         new = session.own(record.id, TaskRecord)
         conversation = session.rid(record.conversation_id)
-        if record.id in session.ended:
+        if record.id in session.final:
             reject(f"task {record.id} is terminal and cannot change")
         live = self._new_tasks if new else self._tasks
         body = codec.encode(record)
         if type(record.state) is not Terminal:
             live[rid] = body
             return
-        session.ended.add(record.id)
+        session.final.add(record.id)
         live.pop(rid, None)
         if not new:
             self._dropped_tasks.append((rid,))

@@ -100,7 +100,7 @@ OPEN_SUBMISSIONS = both_orders(
 )
 
 
-def rid_of(prefix: int, id: int) -> int:  # noqa: A002
+def rid_of(prefix: int, id: int) -> int:
     """Give a record's key; for a number that is no id, one that no record has."""
     return prefix | id if 0 < id <= MAX_ID else -1
 
@@ -170,10 +170,10 @@ def next_wake(connection: sqlite3.Connection, after: int) -> int | None:
 # --- conversations
 
 
-def conversation(connection: sqlite3.Connection, prefix: int, id: int) -> ConversationRecord | None:  # noqa: A002
+def conversation(connection: sqlite3.Connection, prefix: int, id: int) -> ConversationRecord | None:
     """Look up a conversation."""
     row = connection.execute(CONVERSATION, (rid_of(prefix, id),)).fetchone()
-    return _conversation(prefix, *row) if row else None
+    return _conversation(prefix, row) if row else None
 
 
 def scan_conversations(
@@ -189,12 +189,11 @@ def scan_conversations(
         rows = connection.execute(CONVERSATIONS_OF_CONVERSATION[order], (*span, owner))
     else:
         rows = connection.execute(CONVERSATIONS[order], span)
-    return cut_page((_conversation(prefix, *row) for row in rows), order, limit)
+    return cut_page((_conversation(prefix, row) for row in rows), order, limit)
 
 
-def _conversation(
-    prefix: int, rid: int, parent: int | None, at: int | None, owner: int | None, task: int | None
-) -> ConversationRecord:
+def _conversation(prefix: int, row: tuple[int, int | None, int | None, int | None, int | None]) -> ConversationRecord:
+    rid, parent, at, owner, task = row
     return ConversationRecord(
         id=rid - prefix,
         parent=None if parent is None or at is None else Parent(conversation_id=parent - prefix, at=at),
@@ -219,7 +218,7 @@ def _ancestry(connection: sqlite3.Connection, prefix: int, conversation_id: int)
 def entry(
     connection: sqlite3.Connection,
     prefix: int,
-    id: int,  # noqa: A002
+    id: int,
     conversation_id: int | None,
 ) -> tuple[EntryRecord, int] | None:
     """Look up an entry and its commit sequence; with a conversation, only if it is visible there."""
@@ -272,7 +271,7 @@ def latest_head_marker(
 # --- tasks
 
 
-def task(connection: sqlite3.Connection, prefix: int, id: int) -> TaskRecord | None:  # noqa: A002
+def task(connection: sqlite3.Connection, prefix: int, id: int) -> TaskRecord | None:
     """Look up a task, live or ended."""
     row = connection.execute(TASK, (rid_of(prefix, id),)).fetchone()
     return codec.decode_task(row[0]) if row else None
@@ -315,7 +314,7 @@ def _ended_tasks(
 # --- submissions
 
 
-def submission(connection: sqlite3.Connection, prefix: int, id: int) -> SubmissionRecord | None:  # noqa: A002
+def submission(connection: sqlite3.Connection, prefix: int, id: int) -> SubmissionRecord | None:
     """Look up a submission."""
     row = connection.execute(SUBMISSION, (rid_of(prefix, id),)).fetchone()
     return codec.decode_submission(row[0]) if row else None

@@ -30,7 +30,7 @@ class NewDocument(msgspec.Struct):
 class SessionGroup:
     """A session's counters, and what has been decided for it but not written yet."""
 
-    __slots__ = ("claimed", "documents", "ended", "last_id", "prefix", "retired", "seq", "stored", "types", "wake")
+    __slots__ = ("claimed", "documents", "final", "last_id", "prefix", "seq", "stored", "types", "wake")
 
     def __init__(self, stored: SessionState) -> None:
         self.prefix = stored.sid << 32
@@ -44,8 +44,8 @@ class SessionGroup:
         self.types: dict[int, type[Write]] = {}
         self.claimed: list[int] = []
         """Keys to be created for ids that another record may hold already."""
-        self.ended: set[int] = set()
-        self.retired: set[int] = set()
+        self.final: set[int] = set()
+        """Tasks that ended and documents that retired."""
         self.documents: dict[int, NewDocument] = {}
 
     def advance(self, batch: Batch) -> None:
@@ -56,12 +56,12 @@ class SessionGroup:
         """Begin anew: the tables hold everything decided so far."""
         self._begin(SessionState(self.stored.sid, self.seq, self.last_id, self.wake))
 
-    def rid(self, id: int) -> int:  # noqa: A002
+    def rid(self, id: int) -> int:
         """Give the key of a record that another one refers to."""
         check_reference(id)
         return self.prefix | id
 
-    def own(self, id: int, kind: type[Write]) -> bool:  # noqa: A002
+    def own(self, id: int, kind: type[Write]) -> bool:
         """Note the record type that an id belongs to; tell whether the tables cannot hold it yet."""
         if self.types.setdefault(id, kind) is not kind:
             reject(f"id {id} belongs to another record")
@@ -69,7 +69,7 @@ class SessionGroup:
             reject(f"id {id} is not between 1 and the batch's last_id {self.last_id}")
         return id > self.stored.last_id
 
-    def create(self, id: int, kind: type[Write]) -> int:  # noqa: A002
+    def create(self, id: int, kind: type[Write]) -> int:
         """Own an id for a record that is written once; give its key."""
         if id in self.types:
             reject(f"id {id} is written already and cannot change")
