@@ -65,6 +65,7 @@ class MemoryStorage:
 
     async def idle(self) -> None:
         """Do nothing: memory needs no upkeep."""
+        self._check_open()
 
     async def write(self, batches: Sequence[Batch]) -> None:
         """Store all batches atomically. Raises StorageRejected, with the index, and StorageClosed."""

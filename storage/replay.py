@@ -32,4 +32,6 @@ def materialise(record: DocumentRecord, newest_first: Iterable[Revision]) -> Sto
             value = apply(value, codec.decode_ops(ops))
         except ChordError as error:
             raise StorageCorrupt(f"document {record.id} has a delta that does not fit: {error}") from error
+    if not isinstance(value, dict):
+        raise StorageCorrupt(f"document {record.id} is no JSON object any more")
     return StoredDocument(record=record, version=version, value=value, deltas_since_base=len(deltas))
