@@ -95,10 +95,17 @@ class ProtocolServer:
         await asyncio.gather(*self._connections, return_exceptions=True)
         await self._server.wait_closed()
 
+    async def wait_requests(self, count: int, *, timeout_s: float = 5) -> None:
+        """Return once `count` requests have come; raises TimeoutError if they do not."""
+        await self._wait(lambda: len(self.requests) >= count, timeout_s)
+
     async def wait_dropped(self, count: int, *, timeout_s: float = 5) -> None:
         """Return once `count` connections were closed by the client; raises TimeoutError if that does not happen."""
+        await self._wait(lambda: self.dropped >= count, timeout_s)
+
+    async def _wait(self, happened: Callable[[], bool], timeout_s: float) -> None:
         async with asyncio.timeout(timeout_s), self._changed:
-            await self._changed.wait_for(lambda: self.dropped >= count)
+            await self._changed.wait_for(happened)
 
     async def _connected(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         task = asyncio.current_task()
@@ -107,6 +114,7 @@ class ProtocolServer:
         try:
             request = await _read_request(reader)
             self.requests.append(request)
+            await self._tell()
             await self._play(self._reply(request), reader, writer)
         except (ConnectionError, asyncio.IncompleteReadError):
             await self._drop()
@@ -142,8 +150,11 @@ class ProtocolServer:
         await writer.drain()
 
     async def _drop(self) -> None:
+        self.dropped += 1
+        await self._tell()
+
+    async def _tell(self) -> None:
         async with self._changed:
-            self.dropped += 1
             self._changed.notify_all()
 
 

@@ -1,0 +1,457 @@
+"""Every adapter against the same table: the real SDK, a real server, the same neutral outcome."""
+
+import asyncio
+import json
+from contextlib import aclosing
+
+import pytest
+
+from perdure.actors import models
+from perdure.actors.models import (
+    AssistantMessage,
+    BlockEnd,
+    Delta,
+    ModelRequest,
+    Partial,
+    Start,
+    SystemMessage,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    ToolSpec,
+    UserMessage,
+    answer_text,
+    interrupted,
+    text,
+    tool_calls,
+)
+from perdure.actors.models import testing_messages as messages_api
+from perdure.actors.models.testing import Cut, ProtocolServer, Reply, Silence, error_reply, sse
+
+IDLE_S = 0.06
+
+
+class Anthropic:
+    """The Messages API as the suite needs it."""
+
+    STOPS = {"stop": "end_turn", "toolUse": "tool_use", "length": "max_tokens"}
+    MODEL = "claude-opus-5-5"
+    HAS_THINKING = True
+
+    def model(self, url, **options):
+        return models.anthropic(self.MODEL, api_key="key", base_url=url, **options)
+
+    def steps(self, *blocks, stop="stop"):
+        body = [
+            event for index, block in enumerate(blocks) for event in messages_api.block_events(index, self.wire(block))
+        ]
+        return [messages_api.message_start(), *body, *messages_api.message_end(self.STOPS.get(stop, stop))]
+
+    def wire(self, block):
+        match block:
+            case Thinking(redacted=True):
+                return {"type": "redacted_thinking", **block.provider_data}
+            case Thinking():
+                return {"type": "thinking", "thinking": block.thinking, **(block.provider_data or {})}
+            case ToolCall():
+                given = block.arguments if block.arguments_error is None else block.arguments_error
+                return {"type": "tool_use", "id": block.id, "name": block.name, "input": given}
+        return {"type": "text", "text": block.text}
+
+    def error_event(self, kind, message):
+        return messages_api.stream_error(kind, message)
+
+    def error_body(self, kind, message):
+        return {"type": "error", "error": {"type": kind, "message": message}}
+
+    def thinking(self, value):
+        return Thinking(thinking=value, provider_data={"signature": f"sig-{value}=="})
+
+    def resent(self, body):
+        """Everything that the last model message of a request says, in order."""
+        return [message for message in body["messages"] if message["role"] == "assistant"][-1]["content"]
+
+
+DIALECTS = {"anthropic": Anthropic()}
+
+
+@pytest.fixture(params=DIALECTS, ids=str)
+def dialect(request):
+    return DIALECTS[request.param]
+
+
+def asking(*more, **options):
+    return ModelRequest(messages=[UserMessage(content="Hi"), *more], **options)
+
+
+def raw_call(name, id, json_text):
+    """A call as a test server sends it: with this text for arguments, whatever it is."""
+    return ToolCall(id=id, name=name, arguments={}, arguments_error=json_text)
+
+
+def answer(dialect, reply, request=None, **options):
+    """One answer over the network: (events, message, the server's requests)."""
+
+    async def main():
+        async with ProtocolServer(*(reply if isinstance(reply, list) else [reply])) as server:
+            model = dialect.model(server.url, **options)
+            partial, events = Partial(), []
+            async with aclosing(model.stream(request or asking())) as stream:
+                async for event in stream:
+                    events.append(event)
+                    partial.feed(event)
+                    partial.message()
+            await model.aclose()
+            return events, events[-1].message, server.requests
+
+    return asyncio.run(main())
+
+
+def reply(dialect, *blocks, stop="stop"):
+    return Reply(steps=dialect.steps(*blocks, stop=stop))
+
+
+# Answers that end well
+
+
+def test_text_streams_and_adds_up(dialect):
+    events, message, _ = answer(dialect, reply(dialect, text("Hello wörld 😀")))
+    assert message.content == [text("Hello wörld 😀")]
+    assert "".join(event.text for event in events if isinstance(event, Delta)) == "Hello wörld 😀"
+    assert isinstance(events[0], Start)
+    assert (message.stop_reason, message.api) == ("stop", dialect.model("http://x").api)
+    assert (message.usage.input, message.usage.output, message.usage.total_tokens) == (10, 20, 30)
+    assert message.usage.raw
+    assert message.response_id
+    assert message.error is None
+
+
+def test_a_call_in_fragments_is_put_together(dialect):
+    call = ToolCall(id="call_1", name="read", arguments={"path": 'a\n"b" ü', "deep": {"list": [1, 2.5, None, True]}})
+    events, message, _ = answer(dialect, reply(dialect, text("I look."), call, stop="toolUse"))
+    assert answer_text(message) == "I look."
+    assert tool_calls(message)[0].arguments == call.arguments
+    assert tool_calls(message)[0].id == "call_1"
+    assert message.stop_reason == "toolUse"
+    assert sum(isinstance(event, Delta) for event in events) > 5
+
+
+def test_parallel_calls_keep_their_own_arguments(dialect):
+    calls = [ToolCall(id=f"call_{n}", name="read", arguments={"n": n, "pad": "x" * n}) for n in range(3)]
+    _, message, _ = answer(dialect, reply(dialect, *calls, stop="toolUse"))
+    assert [(call.id, call.arguments) for call in tool_calls(message)] == [(c.id, c.arguments) for c in calls]
+
+
+def test_a_call_without_arguments_has_none(dialect):
+    _, message, _ = answer(dialect, reply(dialect, raw_call("now", "call_1", ""), stop="toolUse"))
+    assert tool_calls(message)[0].arguments == {}
+    assert tool_calls(message)[0].arguments_error is None
+
+
+def test_a_call_makes_the_answer_a_tool_use_whatever_the_server_calls_it(dialect):
+    call = ToolCall(id="call_1", name="read", arguments={})
+    assert answer(dialect, reply(dialect, call, stop="stop"))[1].stop_reason == "toolUse"
+
+
+def test_an_empty_answer_is_recorded_as_one(dialect):
+    _, message, _ = answer(dialect, reply(dialect))
+    assert (message.content, message.stop_reason, message.error) == ([], "stop", None)
+
+
+@pytest.mark.parametrize("bad", ['{"a":1,,}', "[1]", '"text"', '{"a":NaN}', '{"a": "cut'])
+def test_a_bad_call_is_reported_beside_a_good_one(dialect, bad):
+    """B110."""
+    good = ToolCall(id="call_2", name="read", arguments={"path": "b"})
+    _, message, _ = answer(dialect, reply(dialect, raw_call("read", "call_1", bad), good, stop="toolUse"))
+    first, second = tool_calls(message)
+    assert bad in first.arguments_error
+    assert first.arguments == {}
+    assert (second.arguments, second.arguments_error) == ({"path": "b"}, None)
+    assert message.stop_reason == "toolUse"
+
+
+@pytest.mark.parametrize("cut", ["", '{"path": "a", "content": "half', '{"path": "a"'])
+def test_arguments_cut_by_the_token_limit_are_never_executable(dialect, cut):
+    """B109."""
+    _, message, _ = answer(dialect, reply(dialect, text("So:"), raw_call("write", "call_1", cut), stop="length"))
+    call = tool_calls(message)[0]
+    assert message.stop_reason == "length"
+    assert call.arguments == {}
+    assert f"after {len(cut)} characters" in call.arguments_error
+
+
+def test_a_complete_call_before_the_token_limit_stays_usable(dialect):
+    whole = ToolCall(id="call_1", name="read", arguments={"path": "a"})
+    _, message, _ = answer(dialect, reply(dialect, whole, raw_call("read", "call_2", '{"pa'), stop="length"))
+    first, second = tool_calls(message)
+    assert first.arguments_error is None
+    assert second.arguments_error
+
+
+def test_half_surrogates_are_repaired_before_they_leave(dialect):
+    """B104."""
+    call = raw_call("say", "call_1", r'{"text": "a\ud800b \ud83d\ude00"}')
+    _, message, _ = answer(dialect, reply(dialect, text("x\ud800y"), call, stop="toolUse"))
+    assert message.content[0] == text("x\ufffdy")
+    assert tool_calls(message)[0].arguments == {"text": "a\ufffdb \U0001f600"}
+
+
+# Failures
+
+
+def faulty(dialect, place, fault):
+    """A reply that goes well up to `place` and then meets `fault`."""
+    call = ToolCall(id="call_1", name="write", arguments={"content": "MARKER" * 5})
+    steps = dialect.steps(text("Before it. BEACON and after."), call, stop="toolUse")
+    cut = {
+        "before the first byte": 0,
+        "in the text": next(n for n, step in enumerate(steps) if b"BEAC" in step) + 1,
+        "in the arguments": next(n for n, step in enumerate(steps) if b"MARK" in step or b"ARKE" in step) + 1,
+        "after the last block": -2,
+    }[place]
+    return Reply(steps=[*steps[:cut], *fault], headers={"request-id": "req_1", "x-request-id": "req_1"})
+
+
+PLACES = ["before the first byte", "in the text", "in the arguments", "after the last block"]
+FAULTS = {
+    "overloaded": (lambda d: [d.error_event("overloaded_error", "Overloaded")], "overloaded"),
+    "cut": (lambda d: [Cut()], "transport"),
+    "clean end": (lambda d: [], "transport"),
+    "broken JSON": (lambda d: [b'event: message_delta\ndata: {"type": "mess\n\n'], "malformed"),
+    "silence": (lambda d: [Silence()], "timeout"),
+}
+
+
+@pytest.mark.parametrize("place", PLACES)
+@pytest.mark.parametrize("fault", FAULTS)
+def test_the_fault_matrix(dialect, place, fault):
+    """B142, B143, B154, B157: one retryable error of our own, the content so far, the tokens counted."""
+    make, kind = FAULTS[fault]
+    events, message, _ = answer(dialect, faulty(dialect, place, make(dialect)), idle_timeout_s=IDLE_S)
+    assert (message.stop_reason, message.error.kind, message.error.retryable) == ("error", kind, True)
+    assert message.duration_ms is not None
+    shown = Partial()
+    for event in events[:-1]:
+        shown.feed(event)
+    assert answer_text(message) == answer_text(shown.message())
+    if place == "before the first byte":
+        assert message.content == []
+        return
+    assert message.usage.estimated
+    assert message.usage.output > 0
+    assert message.usage.total_tokens == message.usage.input + message.usage.output
+    assert answer_text(message).startswith("Before it. BEAC")
+    if place == "in the arguments":
+        assert tool_calls(message)[0].arguments_error
+
+
+@pytest.mark.parametrize(
+    ("status", "kind", "retryable"),
+    [
+        (400, "invalid_request_error", False),
+        (401, "authentication_error", False),
+        (403, "permission_error", False),
+        (404, "not_found_error", False),
+        (408, "timeout_error", True),
+        (413, "request_too_large", False),
+        (422, "invalid_request_error", False),
+        (429, "rate_limit_error", True),
+        (500, "api_error", True),
+        (529, "overloaded_error", True),
+    ],
+)
+def test_a_refused_request_is_classified_and_not_repeated(dialect, status, kind, retryable):
+    """B155."""
+    _, message, requests = answer(dialect, error_reply(status, dialect.error_body(kind, "No.")))
+    assert message.error.retryable is retryable
+    assert (message.error.status, message.error.message, message.error.code) == (status, "No.", kind)
+    assert len(requests) == 1
+
+
+@pytest.mark.parametrize(("wait", "ms"), [("59", 59_000), ("3600", 3_600_000)])
+def test_the_wait_that_was_asked_for_is_reported_not_slept(dialect, wait, ms):
+    """B077."""
+    body = dialect.error_body("rate_limit_error", "slow")
+    _, message, _ = answer(dialect, error_reply(429, body, retry_after=wait))
+    assert (message.error.kind, message.error.retry_after_ms) == ("rate_limit", ms)
+
+
+def test_a_page_instead_of_an_answer_is_a_server_failure(dialect):
+    _, message, _ = answer(dialect, error_reply(502, "<html>" + "x" * 9_000 + "</html>"))
+    assert (message.error.kind, message.error.status, message.error.retryable) == ("server", 502, True)
+    assert len(message.error.message) <= 4_000
+
+
+@pytest.mark.parametrize("body", [b"", b"{}", b"<html>hello</html>"])
+def test_success_without_a_stream_is_a_failure(dialect, body):
+    _, message, _ = answer(dialect, Reply(steps=[body] if body else []))
+    assert message.error.retryable
+    assert message.content == []
+
+
+def test_nothing_listening_is_a_transport_failure(dialect):
+    async def main():
+        async with ProtocolServer() as server:
+            url = server.url
+        model = dialect.model(url)
+        events = [event async for event in model.stream(asking())]
+        await model.aclose()
+        return events[-1].message
+
+    message = asyncio.run(main())
+    assert (message.error.kind, message.error.retryable) == ("transport", True)
+
+
+def test_the_whole_answer_has_a_time_limit(dialect):
+    steps = dialect.steps(text("Slow"))[:3]
+    _, message, _ = answer(dialect, Reply(steps=[*steps, Silence()]), asking(timeout_s=IDLE_S))
+    assert (message.error.kind, message.error.retryable) == ("timeout", True)
+    assert message.content
+
+
+def test_the_whole_answer_has_a_time_limit_before_it_starts(dialect):
+    _, message, _ = answer(dialect, Reply(steps=[Silence()]), asking(timeout_s=IDLE_S))
+    assert message.error.kind == "timeout"
+
+
+# Cancelling, loops
+
+
+@pytest.mark.parametrize("started", [False, True])
+def test_cancelling_closes_the_connection_and_the_next_request_works(dialect, started):
+    """B145: also ten at once."""
+
+    async def main():
+        steps = dialect.steps(text("Hello"))
+        hanging = Reply(steps=[*(steps[:3] if started else []), Silence()])
+
+        def script(request):
+            return Reply(steps=steps) if "again" in json.dumps(request.body) else hanging
+
+        async with ProtocolServer(script=script) as server:
+            model = dialect.model(server.url)
+            partials = [Partial() for _ in range(10)]
+            shown = [asyncio.Event() for _ in partials]
+            tasks = [asyncio.create_task(consume(model, *one)) for one in zip(partials, shown, strict=True)]
+            await server.wait_requests(10)
+            for event in shown if started else []:
+                await event.wait()
+            for task in tasks:
+                task.cancel()
+            done = await asyncio.gather(*tasks, return_exceptions=True)
+            assert all(isinstance(outcome, asyncio.CancelledError) for outcome in done)
+            await server.wait_dropped(10, timeout_s=1)
+            last = [event async for event in model.stream(asking(UserMessage(content="again")))][-1].message
+            await model.aclose()
+            return partials[0], last
+
+    partial, last = asyncio.run(main())
+    assert answer_text(last) == "Hello"
+    if started:
+        stopped = interrupted(partial.message())
+        assert stopped.stop_reason == "aborted"
+        assert stopped.usage.estimated
+
+
+async def consume(model, partial, shown):
+    async with aclosing(model.stream(asking())) as stream:
+        async for event in stream:
+            partial.feed(event)
+            if partial.has_content:
+                shown.set()
+
+
+def test_closing_the_stream_closes_the_connection(dialect):
+    async def main():
+        steps = dialect.steps(text("Hello"))
+        async with ProtocolServer(Reply(steps=[*steps[:3], Silence()])) as server:
+            model = dialect.model(server.url)
+            async with aclosing(model.stream(asking())) as stream:
+                assert isinstance(await anext(stream), Start)
+            await server.wait_dropped(1, timeout_s=1)
+            await model.aclose()
+
+    asyncio.run(main())
+
+
+def test_one_model_serves_several_loops(dialect):
+    """B146."""
+    model, replies = None, []
+
+    async def main():
+        nonlocal model
+        async with ProtocolServer(*[reply(dialect, text("Hi"))] * 2) as server:
+            model = model or dialect.model(server.url)
+            model._clients._make = dialect.model(server.url)._clients._make
+            for _ in range(2):
+                replies.append([event async for event in model.stream(asking())][-1].message)
+            await model.aclose()
+
+    asyncio.run(main())
+    asyncio.run(main())
+    assert [answer_text(message) for message in replies] == ["Hi"] * 4
+
+
+# What goes back
+
+
+TOOL = ToolSpec(name="read", description="Reads a file", parameters={"type": "object", "properties": {}})
+
+
+def test_what_the_provider_sent_goes_back_byte_for_byte(dialect):
+    """B152: an answer, resent, is what was received."""
+    sent = [dialect.thinking("hmm"), text("I look."), ToolCall(id="call_1", name="read", arguments={"z": 1, "a": 2})]
+    first = answer(dialect, reply(dialect, *sent, stop="toolUse"))[1]
+    result = ToolResultMessage(tool_call_id="call_1", tool_name="read", content=[text("content")])
+    history = [SystemMessage(content="Be brief", tools_added=[TOOL]), UserMessage(content="Hi"), first, result]
+    _, _, requests = answer(dialect, reply(dialect, text("Done")), ModelRequest(messages=history))
+    wires = [dialect.wire(block) for block in sent]
+    assert json.dumps(dialect.resent(requests[0].body)) == json.dumps(wires)
+
+
+def test_another_model_gets_the_text_and_the_calls_only(dialect):
+    foreign = AssistantMessage(
+        content=[
+            dialect.thinking("secret"),
+            text("I look."),
+            ToolCall(id="functions.read:0", name="read", arguments={}),
+        ],
+        provider="elsewhere",
+        api="other",
+        model="m",
+        stop_reason="toolUse",
+    )
+    result = ToolResultMessage(tool_call_id="functions.read:0", tool_name="read", content=[text("content")])
+    _, _, requests = answer(dialect, reply(dialect, text("Done")), asking(foreign, result))
+    body = json.dumps(requests[0].body)
+    assert "secret" not in body
+    assert "I look." in body
+    assert "functions.read:0" not in body
+
+
+def test_tools_prompt_and_limits_are_sent(dialect):
+    history = [SystemMessage(content="Be brief", tools_added=[TOOL]), UserMessage(content="Hi")]
+    request = ModelRequest(messages=history, max_tokens=77, headers={"x-team": "blue"})
+    _, _, requests = answer(dialect, reply(dialect, text("Done")), request)
+    body = json.dumps(requests[0].body)
+    assert "Be brief" in body
+    assert "Reads a file" in body
+    assert "77" in body
+    assert requests[0].headers["x-team"] == "blue"
+    assert requests[0].headers["authorization"] == "Bearer key"
+
+
+def test_unknown_events_are_skipped(dialect):
+    """B154."""
+    steps = dialect.steps(text("Hello"))
+    odd = [sse("some_future_event", {"type": "some_future_event", "x": 1}), b": comment\n\n"]
+    _, message, _ = answer(dialect, Reply(steps=[steps[0], *odd, *steps[1:]]))
+    assert answer_text(message) == "Hello"
+
+
+def test_events_arrive_as_they_come(dialect):
+    events, _, _ = answer(
+        dialect, reply(dialect, text("One"), ToolCall(id="c", name="f", arguments={}), stop="toolUse")
+    )
+    ends = [event for event in events if isinstance(event, BlockEnd)]
+    assert [end.index for end in ends] == [0, 1]

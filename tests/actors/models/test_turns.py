@@ -1,0 +1,135 @@
+from types import SimpleNamespace
+
+import pytest
+
+from perdure.actors.models import (
+    AssistantMessage,
+    Opaque,
+    SystemMessage,
+    Thinking,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    call,
+    text,
+)
+from perdure.actors.models.turns import NO_RESULT, ModelTurn, Result, ResultsTurn, SystemTurn, UserTurn, arrange
+
+MODEL = SimpleNamespace(provider="p", api="a", id="m")
+
+
+def said(*blocks, own=True, stop="stop"):
+    identity = {"provider": "p", "api": "a", "model": "m"} if own else {"provider": "q", "api": "a", "model": "m"}
+    return AssistantMessage(content=list(blocks), stop_reason=stop, **identity)
+
+
+def result(id, value="ok", **options):
+    return ToolResultMessage(tool_call_id=id, tool_name="t", content=[text(value)], **options)
+
+
+def turns(*messages, **options):
+    return arrange(list(messages), MODEL, **options).turns
+
+
+def results(*pairs):
+    return ResultsTurn([Result(id, "t", [text(value)], is_error=error) for id, value, error in pairs])
+
+
+HI = UserMessage(content="Hi")
+
+
+def test_results_follow_their_calls_in_call_order_whatever_came_in_between():
+    steer, change = UserMessage(content="Stop"), SystemMessage(content="New rule")
+    arranged = turns(HI, said(call("t", "1"), call("t", "2")), change, result("2"), result("1", "one"), steer)
+    assert arranged[2:] == [
+        results(("1", "one", False), ("2", "ok", False)),
+        SystemTurn(change),
+        UserTurn([text("Stop")]),
+    ]
+
+
+def test_a_call_without_a_result_is_answered_with_an_error():
+    assert turns(HI, said(call("t", "1")), HI)[2] == results(("1", NO_RESULT, True))
+    assert turns(HI, said(call("t", "1")))[-1] == results(("1", NO_RESULT, True))
+
+
+def test_a_result_that_comes_too_late_is_told_as_news():
+    """Fact 8: what was sent stays; a real result after a synthetic one is a new message."""
+    first = turns(HI, said(call("t", "1")), HI)
+    later = turns(HI, said(call("t", "1")), HI, result("1", "late"))
+    assert later[: len(first)] == first
+    assert later[-1] == UserTurn([text("A result of the earlier call of t has arrived:"), text("late")])
+
+
+def test_a_second_result_of_one_call_is_told_as_news_too():
+    arranged = turns(HI, said(call("t", "1")), result("1"), result("1", "again"))
+    assert arranged[2] == results(("1", "ok", False))
+    assert arranged[3].content[-1] == text("again")
+
+
+def test_results_of_no_call_are_left_out():
+    assert turns(HI, result("9")) == [UserTurn([text("Hi")])]
+
+
+@pytest.mark.parametrize("stop", ["error", "aborted", "deferred", "pending"])
+def test_messages_that_did_not_end_well_are_left_out_with_their_results(stop):
+    assert turns(HI, said(text("so far"), call("t", "1"), stop=stop), result("1"), HI) == turns(HI, HI)
+
+
+def test_a_failed_message_does_not_end_a_round():
+    arranged = turns(HI, said(call("t", "1")), said(text("x"), stop="error"), result("1"))
+    assert arranged[2] == results(("1", "ok", False))
+
+
+def test_equal_ids_in_one_message_are_answered_in_order():
+    """B095."""
+    arranged = turns(HI, said(call("t", "x"), call("t", "x")), result("x", "first"), result("x", "second"))
+    first, second = arranged[2].results
+    assert (first.id, first.content) == ("x", [text("first")])
+    assert second.content == [text("second")]
+    assert second.id != "x"
+
+
+def test_an_id_used_again_later_is_another_id_on_the_wire():
+    arranged = turns(HI, said(call("t", "x")), result("x", "one"), said(call("t", "x")), result("x", "two"))
+    ids = [turn.results[0].id for turn in arranged if isinstance(turn, ResultsTurn)]
+    assert ids[0] == "x"
+    assert ids[1] != "x"
+
+
+@pytest.mark.parametrize("length", [40, 64])
+def test_ids_are_mapped_one_to_one_and_always_alike(length):
+    """B149."""
+    stored = ["functions.bash:0", "", "y" * 446, "y" * 445 + "z", "a.b", "a_b", "é", "ok-1"]
+    history = [HI]
+    for id in stored:
+        history += [said(call("t", id)), result(id)]
+    wire = [turn.results[0].id for turn in turns(*history, id_length=length) if isinstance(turn, ResultsTurn)]
+    assert len(set(wire)) == len(stored)
+    assert all(0 < len(id) <= length and id.isascii() for id in wire)
+    assert wire[-1] == "ok-1"
+    assert wire[5] == "a_b"
+    assert wire == [t.results[0].id for t in turns(*history, id_length=length) if isinstance(t, ResultsTurn)]
+
+
+def test_only_the_own_model_gets_thinking_and_opaque_blocks():
+    blocks = [Thinking(thinking="hm"), text("a"), Opaque(provider="p", api="a", data={}), text(" ")]
+    assert turns(HI, said(*blocks))[1] == ModelTurn(blocks[:3], own=True)
+    assert turns(HI, said(*blocks, own=False))[1] == ModelTurn([text("a")], own=False)
+
+
+def test_a_message_with_nothing_to_say_is_left_out():
+    assert turns(HI, said(), said(text("")), said(Thinking(thinking="x"), own=False)) == turns(HI)
+    assert turns(UserMessage(content=" "), UserMessage(content=[])) == []
+
+
+def test_what_begins_the_transcript_is_the_prompt_and_the_rest_stays_in_place():
+    first, second, later = (SystemMessage(content=word) for word in ("one", "two", "three"))
+    arranged = arrange([first, second, HI, later], MODEL)
+    assert arranged.system == "one\n\ntwo"
+    assert arranged.turns == [UserTurn([text("Hi")]), SystemTurn(later)]
+
+
+def test_a_call_by_an_impossible_name_gets_a_possible_one():
+    arranged = turns(HI, said(ToolCall(id="1", name="rm -rf /", arguments={}), ToolCall(id="2", name="", arguments={})))
+    assert [block.name for block in arranged[1].content] == ["rm_-rf__", "unnamed"]
