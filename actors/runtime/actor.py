@@ -16,21 +16,39 @@ from .future import ActorFuture
 from .ref import ActorRef
 
 if TYPE_CHECKING:
+    from pykka._actor import ActorInbox
+
     from .incarnation import Incarnation
     from .system import ActorSystem
+
+    class _PykkaActor:
+        """What this module uses of ``pykka.Actor``, which at run time it is.
+
+        Pykka annotates hooks as plain methods, and a type checker holds a subclass to what every base says: it would
+        refuse each ``async def on_start`` of a user.
+        """
+
+        actor_urn: str
+        actor_inbox: ActorInbox
+        _actor_ref: ActorRef[Any]
+
+        def _handle_receive(self, message: Any) -> Any: ...
+        def on_receive(self, message: Any) -> Any: ...
+else:
+    _PykkaActor = pykka.Actor
 
 _birth = threading.local()
 
 
-class Actor(pykka.Actor):
-    """State behind a mailbox: handles one message at a time, on the loop of its system.
+class Actor(_PykkaActor):
+    """State behind a mailbox: handles one message at a time, on the loop of its system. A true ``pykka.Actor``.
 
-    Subclass it, override hooks, and start it with ``system.spawn(MyActor, *args, id=...)`` or as a supervisor's child. Each hook
-    is a plain method or ``async def``; an asynchronous one runs as a real asyncio task, and the next message waits for its end.
-    All of them run on the loop's thread, in a context (``contextvars``) of this actor's own.
+    Subclass it, override hooks, and start it with ``system.spawn(MyActor, *args, id=...)`` or as a supervisor's child.
+    Each hook is a plain method or ``async def``; an asynchronous one runs as a real asyncio task, and the next message
+    waits for its end. All run on the loop's thread, in a context (``contextvars``) of this actor's own.
 
-    A handler that raises a ``PerdureError`` answers with it and the actor lives on; anything else that it raises is a crash, also
-    ``SystemExit`` or ``CancelledError``. A crash ends this actor, never another one.
+    A handler that raises a ``PerdureError`` answers with it and the actor lives on. Anything else that it raises is a
+    crash, also ``SystemExit`` or ``CancelledError``. A crash ends this actor, never another one.
     """
 
     mailbox_limit: ClassVar[int | None] = None
@@ -39,6 +57,11 @@ class Actor(pykka.Actor):
     _incarnation: "Incarnation"
 
     def __new__(cls, *_args: Any, **_kwargs: Any) -> Self:
+        """Give the actor what Pykka's ``__init__`` would: a subclass need not call it.
+
+        Raises:
+            TypeError: outside of a system's ``spawn``.
+        """
         actor = super().__new__(cls)
         incarnation = cls._create_actor_inbox()
         actor._incarnation = incarnation
@@ -50,8 +73,7 @@ class Actor(pykka.Actor):
         return actor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
-        # Not Pykka's: everything that it makes is there since __new__, so a subclass need not call this.
-        pass
+        pass  # instead of Pykka's, whose work __new__ did
 
     @staticmethod
     def _create_actor_inbox() -> "Incarnation":
@@ -77,11 +99,11 @@ class Actor(pykka.Actor):
 
     @property
     def actor_ref(self) -> ActorRef[Self]:
-        """This incarnation's ref."""
+        """The ref of this incarnation."""
         return self._incarnation.ref
 
     @property
-    def actor_stopped(self) -> threading.Event:  # type: ignore[override]  # an event per actor would cost more than the actor
+    def actor_stopped(self) -> threading.Event:
         """Set once the actor takes no more messages."""
         return self._incarnation.stopped_event()
 
@@ -113,17 +135,17 @@ class Actor(pykka.Actor):
 
     # -- hooks ------------------------------------------------------------------------------------------------------
 
-    def on_start(self) -> Awaitable[None] | None:  # type: ignore[override]  # Pykka's hooks are sync
+    def on_start(self) -> Awaitable[None] | None:
         """Run before the first message. Whatever it raises is a failed start: a crash."""
 
     def on_receive(self, message: Any) -> Any:
         """Handle one message; the result answers an ask. The default logs a warning through Pykka's logger."""
         return super().on_receive(message)
 
-    def on_stop(self) -> Awaitable[None] | None:  # type: ignore[override]
+    def on_stop(self) -> Awaitable[None] | None:
         """Run after the last message when the actor was asked to stop. The actor takes no messages any more."""
 
-    def on_failure(  # type: ignore[override]
+    def on_failure(
         self,
         exception_type: type[BaseException] | None,
         exception_value: BaseException | None,

@@ -1,17 +1,20 @@
 """An event loop in a thread of its own, for hosts that are not asynchronous.
 
-Invariant: the process ends within ``EXIT_GRACE_S`` and a little of its main thread, closed or not. Proved by
+Invariant: the process ends soon after its main thread, at most ``EXIT_GRACE_S`` later, closed or not. Proved by
 tests/actors/runtime/test_background.py.
 """
 
 import asyncio
 import concurrent.futures
+import contextlib
+import inspect
 import threading
+import time
 import weakref
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from types import TracebackType
-from typing import Any, Generic, ParamSpec, Self, TypeVar
+from typing import Any, Concatenate, Generic, ParamSpec, Self, TypeVar, cast, overload
 
 from .errors import AskTimeout, SystemStopped
 from .future import refuse_to_block
@@ -21,17 +24,17 @@ R = TypeVar("R")
 T = TypeVar("T")
 
 EXIT_GRACE_S = 3.0
-"""How long the loops may take to close after the main thread has ended."""
+"""How long all of them together may take to close after the main thread has ended."""
 
 
 class BackgroundThread(Generic[T]):
-    """``with BackgroundThread(factory) as background``: ``background.value`` lives on a loop in another thread.
+    """``with BackgroundThread(factory) as background``: what ``factory`` makes lives on a loop in another thread.
 
-    ``factory()`` makes an asynchronous context manager; it is entered on that loop before the constructor returns, and left
-    by ``close``. ``call`` is the bridge: it runs a coroutine function there and waits for its result.
+    ``factory()`` makes an asynchronous context manager. It is entered on that loop before the constructor returns,
+    which makes ``value``, and left by ``close``. ``call`` is the bridge to it.
 
-    A host that forgets to close loses nothing but time: when the main thread ends, a watcher closes what is open, and the thread
-    itself is a daemon, which cannot hold the process up.
+    A host that forgets to close loses nothing but time: when the main thread ends, a watcher closes what is open; and
+    the thread is a daemon, so it cannot hold the process up.
 
     Raises:
         BaseException: what making or entering the value raised; the thread has ended then.
@@ -39,6 +42,7 @@ class BackgroundThread(Generic[T]):
     """
 
     value: T
+    """What the factory's context manager gave. It belongs to the loop: use it inside ``call``."""
 
     def __init__(self, factory: Callable[[], AbstractAsyncContextManager[T]], *, name: str = "perdure") -> None:
         refuse_to_block("async with factory() as value")
@@ -58,20 +62,27 @@ class BackgroundThread(Generic[T]):
     ) -> None:
         self.close()
 
-    def call(self, function: Callable[P, Coroutine[Any, Any, R]], *args: P.args, **kwargs: P.kwargs) -> R:
-        """Run ``function(*args, **kwargs)`` on the loop and wait for its result. Any thread without a loop.
+    @overload
+    def call(self, function: Callable[Concatenate[T, P], Awaitable[R]], *args: P.args, **kwargs: P.kwargs) -> R: ...
 
-        Interrupting the wait (Ctrl-C) cancels the call.
+    @overload
+    def call(self, function: Callable[Concatenate[T, P], R], *args: P.args, **kwargs: P.kwargs) -> R: ...
+
+    def call(self, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """Run ``function(value, *args, **kwargs)`` on the loop and wait for its result. Any thread without a loop.
+
+        The function is ``async def`` or plain; a plain one must not block. Interrupting the wait (Ctrl-C) cancels it.
 
         Raises:
             WouldBlock: the calling thread runs a loop.
             SystemStopped: the thread was closed, before or meanwhile.
-            BaseException: what the coroutine raised.
+            BaseException: what the function raised.
         """
-        refuse_to_block("await function(...)")
+        refuse_to_block("await function(value, ...)")
 
-        async def invoke() -> R:
-            return await function(*args, **kwargs)
+        async def invoke() -> Any:
+            result = function(self.value, *args, **kwargs)
+            return await result if inspect.isawaitable(result) else result
 
         coro = invoke()
         try:
@@ -88,33 +99,31 @@ class BackgroundThread(Generic[T]):
             raise
 
     def close(self, timeout_s: float | None = None) -> None:
-        """Leave the value and end the thread. Waits at most ``timeout_s`` seconds (None: as long as it takes). Idempotent.
+        """Leave the value and end the thread. Waits at most ``timeout_s`` seconds; None: as long as it takes. Idempotent.
 
         Raises:
             AskTimeout: it takes longer, and goes on.
             BaseException: what leaving the value raised.
         """
-        refuse_to_block("await value.stop()")
+        refuse_to_block("async with factory() as value")
         if self._thread.is_alive():
-            try:
+            with contextlib.suppress(RuntimeError):  # the loop is just being closed
                 self._loop.call_soon_threadsafe(self._closing.set)
-            except RuntimeError:
-                pass  # the loop is just closing
             self._thread.join(timeout_s)
-            if timeout_s is not None and self._thread.is_alive():
-                raise AskTimeout(timeout_s)
-        if self._failure is not None:
-            failure, self._failure = self._failure, None
+            if self._thread.is_alive():
+                raise AskTimeout(cast("float", timeout_s))
+        failure, self._failure = self._failure, None
+        if failure is not None:
             raise failure
 
     def _run(self) -> None:
         try:
             asyncio.run(self._live())
-        except BaseException as exc:  # noqa: BLE001 - handed to whoever opened or closes
-            if not self._opened.done():
-                self._opened.set_exception(exc)
-            else:
+        except BaseException as exc:  # noqa: BLE001 - handed to whoever opened, or closes
+            if self._opened.done():
                 self._failure = exc
+            else:
+                self._opened.set_exception(exc)
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
@@ -132,10 +141,10 @@ _watcher_lock = threading.Lock()
 def _watch(background: BackgroundThread[Any]) -> None:
     """Have ``background`` closed when the main thread ends.
 
-    Not by ``atexit``: its hooks run only after every other thread has ended, and what is open may keep one. A thread that waits
-    for the main thread is woken before that.
+    Not by ``atexit``: its hooks run only after all other threads have ended, and what is open may keep one alive. A
+    thread that waits for the main thread is woken before that.
     """
-    global _watcher  # noqa: PLW0603 - there is one main thread, so there is one watcher
+    global _watcher  # noqa: PLW0603 - one main thread, one watcher
     with _watcher_lock:
         _open.add(background)
         if _watcher is None:
@@ -145,8 +154,7 @@ def _watch(background: BackgroundThread[Any]) -> None:
 
 def _close_at_exit() -> None:
     threading.main_thread().join()
+    until = time.monotonic() + EXIT_GRACE_S
     for background in list(_open):
-        try:
-            background.close(EXIT_GRACE_S)
-        except BaseException:  # noqa: BLE001, S110 - nobody is left to tell
-            pass
+        with contextlib.suppress(BaseException):  # nobody is left to tell
+            background.close(max(0.0, until - time.monotonic()))

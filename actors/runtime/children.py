@@ -208,7 +208,7 @@ class Children:
         self._post(lambda: self._on_ended(incarnation, ended))
 
     def _post(self, step: Callable[[], None]) -> None:
-        """Run ``step`` soon, in the supervisor's context but outside of its handlers; what it raises is the supervisor's crash."""
+        """Run ``step`` soon, in the supervisor's context but outside of its handlers; what it raises crashes it."""
         supervisor = self._supervisor._incarnation
 
         def run() -> None:

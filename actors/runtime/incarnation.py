@@ -338,7 +338,7 @@ class Incarnation(StepRunner):
         self.system.forget(self)
         self.parent.child_ended(self, ended)
         for stop in self._stop_futures or ():
-            stop.settle(True)
+            stop.settle(value=True)
         for watcher in self._watchers or ():
             watcher.settle(ended)
         self._stop_futures = None
@@ -347,7 +347,7 @@ class Incarnation(StepRunner):
         if letter.reply_to is None:
             return
         if self.state == "ended":
-            letter.reply_to.settle(True)
+            letter.reply_to.settle(value=True)
         elif self._stop_futures is None:
             self._stop_futures = [letter.reply_to]
         else:

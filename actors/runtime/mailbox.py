@@ -1,8 +1,8 @@
 """The queue in front of one actor, and the wake-up that brings it to the scheduler.
 
-Responsible for taking messages from any thread without losing one and without waking anybody twice for the same edge. An idle mailbox
-costs no task and no thread: the message that makes it non-empty puts it on its loop's ready queue. Proved by
-tests/actors/runtime/test_mailbox.py.
+Responsible for taking messages from any thread without losing one and without waking anybody twice for the same edge.
+An idle mailbox costs no task and no thread: the message that makes it non-empty puts it on its loop's ready queue.
+Proved by tests/actors/runtime/test_mailbox.py.
 """
 
 import abc
@@ -37,7 +37,7 @@ class Mailbox(abc.ABC):
 
     __slots__ = ("context", "id", "limit", "queue", "scheduled", "scheduler")
 
-    def __init__(self, id: str, scheduler: "Scheduler", context: Context, limit: int | None) -> None:  # noqa: A002
+    def __init__(self, id: str, scheduler: "Scheduler", context: Context, limit: int | None) -> None:
         self.id = id
         self.scheduler = scheduler
         self.context = context

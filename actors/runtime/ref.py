@@ -5,7 +5,7 @@ sent; and it does not keep a dead actor in memory. A restarted actor has a new r
 ``system.ref(id)``. Proved by tests/actors/runtime/test_ref.py.
 """
 
-from typing import TYPE_CHECKING, Any, Literal, TypeVar, overload
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, overload
 
 import pykka
 from pykka.messages import _ActorStop
@@ -22,15 +22,15 @@ if TYPE_CHECKING:
 A = TypeVar("A", bound="Actor")
 
 
-class ActorRef(pykka.ActorRef[A]):
+class ActorRef(pykka.ActorRef[Any], Generic[A]):  # Any: see actor.py on Pykka's types
     """Where to send messages for one incarnation. Safe to pass around between threads and to keep."""
 
     __slots__ = ("_incarnation", "_proxy", "actor_class", "actor_inbox", "actor_urn")
 
     def __init__(self, incarnation: "Incarnation") -> None:
         self._incarnation = incarnation
-        self._proxy: pykka.ActorProxy[A] | None = None
-        self.actor_class = incarnation.actor_class  # type: ignore[assignment]  # the incarnation does not know A
+        self._proxy: pykka.ActorProxy[Any] | None = None
+        self.actor_class = incarnation.actor_class
         self.actor_urn = incarnation.id
         self.actor_inbox = incarnation
 
@@ -126,7 +126,7 @@ class ActorRef(pykka.ActorRef[A]):
         incarnation = self._incarnation
         future: ActorFuture[bool] = ActorFuture(incarnation)
         if incarnation.stopped:
-            future.settle(False)
+            future.settle(value=False)
         else:
             incarnation.put(Letter(_ActorStop(), future))
         if block:
@@ -139,7 +139,7 @@ class ActorRef(pykka.ActorRef[A]):
         """The future of how this incarnation ends, answered once its hooks have run. Any thread."""
         return self._incarnation.when_ended()
 
-    def proxy(self) -> pykka.ActorProxy[A]:
+    def proxy(self) -> pykka.ActorProxy[Any]:
         """Pykka's proxy: attributes and methods of the actor as asks. Made once per ref, since making one takes 0.2 ms.
 
         Raises:

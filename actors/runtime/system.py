@@ -36,9 +36,10 @@ EXIT_GRACE_S = 2.0
 class ActorSystem:
     """The actors of the running loop.
 
-    ``async with ActorSystem() as system`` stops everything at the end; so does the end of the loop itself, as ``asyncio.run`` ends it.
-    Methods are for the loop's thread; refs are for any. ``clock`` is the time of all its actors, ``random`` gives the
-    numbers in [0, 1) that jitter restarts. ``dead_letters`` counts told messages that nobody handled.
+    ``async with ActorSystem() as system`` stops everything at the end; so does the end of the loop itself, as
+    ``asyncio.run`` ends it. Methods are for the loop's thread, refs are for any. ``clock`` is the time of all its actors;
+    ``random`` gives the numbers in [0, 1) that jitter restarts; ``dead_letters`` counts told messages that nobody
+    handled.
     """
 
     def __init__(self, *, clock: Clock | None = None, random: Callable[[], float] = random_module.random) -> None:
@@ -73,7 +74,7 @@ class ActorSystem:
         self,
         actor_class: type[A],
         *args: Any,
-        id: str | None = None,  # noqa: A002 - the word of the domain
+        id: str | None = None,
         supervisor: ActorRef[Any] | None = None,
         **kwargs: Any,
     ) -> ActorRef[A]:

@@ -19,10 +19,10 @@ QUIET_S = 0.004
 class VirtualClock:
     """Time under the test's control.
 
-    ``advance(seconds)`` moves it by hand. With ``autojump=True`` it also moves by itself, as far as the next timer, whenever its loop
-    has nothing to run and nothing from outside (a socket, a helper thread) has arrived for ``quiet_s`` real seconds: a
-    test that sleeps for an hour takes no time, and what happens in that hour happens in order. While a ``hold`` says
-    so it does not jump, however long that takes: an actor system holds it while storage work is in flight.
+    ``advance(seconds)`` moves it by hand. With ``autojump=True`` it also moves by itself, as far as the next timer,
+    whenever its loop has nothing to run and nothing from outside (a socket, a helper thread) has arrived for ``quiet_s``
+    real seconds: a test that sleeps for an hour takes no time, and what happens in that hour happens in order. While a
+    ``hold`` says so it does not jump, however long that takes: an actor system holds it while storage work is in flight.
 
     Autojump needs asyncio's own selector loop; it cannot see when uvloop is idle.
     """

@@ -14,7 +14,6 @@ import time
 import tracemalloc
 
 import pykka
-
 from perdure.actors.runtime import Actor, ActorSystem
 
 ROUNDS = 5
