@@ -15,15 +15,11 @@ from ...storage.contract import DocumentQuery
 from ...storage.records import (
     Base,
     Batch,
-    ConversationRecord,
     DocumentChange,
     DocumentCreate,
     DocumentRetire,
-    EntryRecord,
     Faulted,
     Orphaned,
-    SubmissionRecord,
-    TaskRecord,
     TaskScope,
     Terminal,
     Write,
@@ -107,7 +103,6 @@ class Commit(Generic[TX]):
         except BaseException:
             tx.rollback()
             raise
-        tx.open = False
         _admit(tx, prepared)
         if self._core.scheduler is not None:
             self._core.scheduler.admitted(tx, changed)
@@ -140,6 +135,8 @@ class SessionCommit(Generic[TX]):
 async def _follow_up(tx: BaseTx) -> dict[int, None]:
     """Stage everything that follows from the block's task changes; name all tasks that changed or may run."""
     core, forest = tx.core, tx.core.forest
+    if not tx.touched and not (core.scheduler is not None and core.scheduler.waiting):
+        return {}
     concerned: dict[int, None] = {}
     touched: Iterable[int] | None = list(tx.touched)
     while touched is not None:
@@ -208,8 +205,7 @@ class _Prepared:
 def _prepare(tx: BaseTx) -> _Prepared:
     """Turn drafts into stored content. Raises what a definition's ``checkpoint_when`` raises."""
     done = _Prepared()
-    for rank in (ConversationRecord, EntryRecord, TaskRecord, SubmissionRecord):
-        done.writes.extend(row for row in tx.rows.values() if isinstance(row, rank))
+    done.writes.extend(tx.rows.values())
     for address, one in tx.closed:
         _prepare_document(done, one)
         _prepare_retirement(done, address, one)
@@ -247,6 +243,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     """From here on the batch belongs to the session's state. Nothing in here can fail."""
     core = tx.core
     core.forest.checkpoint()
+    tx.open = False
     for one in (*tx.opened.values(), *(closed for _, closed in tx.closed)):
         one.loaded.held = False
     if not prepared.writes:
@@ -258,7 +255,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     for address, one in prepared.adopt:
         _adopt(core, address, one)
     batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.forest.wake())
-    core.admit(batch, _publication(core.seq, prepared))
+    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents))
 
 
 def _adopt(core: SessionCore, address: Address, one: Open) -> None:
@@ -273,13 +270,3 @@ def _adopt(core: SessionCore, address: Address, one: Open) -> None:
     if address.scope == "task" and address.scope_id is not None:
         core.task_documents.setdefault(address.scope_id, set()).add(address)
 
-
-def _publication(seq: int, prepared: _Prepared) -> Publication:
-    return Publication(
-        seq=seq,
-        conversations=[write for write in prepared.writes if isinstance(write, ConversationRecord)],
-        entries=[write for write in prepared.writes if isinstance(write, EntryRecord)],
-        tasks=[write for write in prepared.writes if isinstance(write, TaskRecord)],
-        submissions=[write for write in prepared.writes if isinstance(write, SubmissionRecord)],
-        documents=prepared.documents,
-    )

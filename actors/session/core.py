@@ -168,6 +168,10 @@ class SessionCore:
         found = await self.storage.entry(self.key, id)
         return None if found is None else found[0]  # type: ignore[return-value]
 
+    def has_conversation(self, id: int) -> bool:
+        """Whether a conversation certainly exists, without asking storage."""
+        return id in self._conversations or (id in self.pending.rows and type(self.pending.rows[id][1]) is ConversationRecord)
+
     async def _conversation(self, id: int) -> ConversationRecord | None:
         known = self._conversations.get(id)
         if known is None:
@@ -262,32 +266,34 @@ class SessionCore:
 
     def admit(self, batch: Batch, publication: Publication) -> None:
         """Hand a batch to the storage actor; from here on it belongs to the session's state."""
-        self.pending.add(batch)
+        self.pending.add(batch.seq, publication.rows)
         self._unpublished.append(publication)
-        for record in publication.conversations:
-            self._conversations[record.id] = record
         self._write(self, batch)
 
     def durable(self, seq: int) -> None:
         """Take note that every commit up to ``seq`` is stored: open the gate, publish."""
         self.pending.forget(seq)
-        self.retired = {address: at for address, at in self.retired.items() if at > seq}
+        if self.retired:
+            self.retired = {address: at for address, at in self.retired.items() if at > seq}
         self.gate.advance(seq)
         while self._unpublished and self._unpublished[0].seq <= seq:
             self._publish(self._unpublished.popleft())
 
     def _publish(self, publication: Publication) -> None:
-        finals: list[Settled] = [*publication.tasks, *publication.submissions]
-        for record in finals:
-            if record.id in self._waiting and is_settled(record):
-                for waiter in self._waiting.pop(record.id):
-                    if not waiter.done():
-                        waiter.set_result(record)
+        if self._waiting:
+            self._answer([*publication.tasks, *publication.submissions])
         for listener in list(self._listeners.values()):
             try:
                 listener(publication)
             except Exception:
                 log.exception("listener_failed", session=self.key, seq=publication.seq)
+
+    def _answer(self, records: list[Settled]) -> None:
+        for record in records:
+            if record.id in self._waiting and is_settled(record):
+                for waiter in self._waiting.pop(record.id):
+                    if not waiter.done():
+                        waiter.set_result(record)
 
     def subscribe(self, listener: Listener, ended: Callable[[], None] = lambda: None) -> Callable[[], None]:
         """Call ``listener`` with every later publication, ``ended`` when this incarnation ends. Returns a disposer."""

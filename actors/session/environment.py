@@ -40,6 +40,10 @@ class Hooks:
 class Scheduler(Protocol):
     """What gives ready tasks to invocations."""
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it wants to look at tasks in the next commit, whatever that changes."""
+
     def reserve(self, tx: Any, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
 

@@ -31,7 +31,7 @@ class Gate:
     def advance(self, seq: int) -> None:
         """Declare everything up to ``seq`` durable."""
         self.durable = seq
-        for waiting in [s for s in self._waiting if s <= seq]:
+        for waiting in [s for s in self._waiting if s <= seq] if self._waiting else ():
             for opened in self._waiting.pop(waiting):
                 if not opened.done():
                     opened.set_result(None)

@@ -1,11 +1,11 @@
 """Records of admitted commits that are not durable yet: what storage would answer if it had kept up."""
 
 from collections import deque
+from collections.abc import Sequence
 
-from ...storage.records import Batch, ConversationRecord, EntryRecord, SubmissionRecord, TaskRecord
+from ...storage.records import ConversationRecord, EntryRecord, SubmissionRecord, TaskRecord
 
 Row = ConversationRecord | EntryRecord | TaskRecord | SubmissionRecord
-ROWS = (ConversationRecord, EntryRecord, TaskRecord, SubmissionRecord)
 
 
 class Pending:
@@ -15,29 +15,28 @@ class Pending:
         self.rows: dict[int, tuple[int, Row]] = {}
         self.requests: dict[tuple[int, str], SubmissionRecord] = {}
         self.writes = 0
-        """How many writes are admitted and not durable."""
-        self._batches: deque[Batch] = deque()
+        """How many records are admitted and not durable."""
+        self._commits: deque[tuple[int, Sequence[Row]]] = deque()
 
-    def add(self, batch: Batch) -> None:
-        """Remember a batch until it is durable."""
-        self._batches.append(batch)
-        self.writes += len(batch.writes)
-        for write in batch.writes:
-            if isinstance(write, ROWS):
-                self.rows[write.id] = (batch.seq, write)
-                if isinstance(write, SubmissionRecord) and write.request_id is not None:
-                    self.requests[write.conversation_id, write.request_id] = write
+    def add(self, seq: int, rows: Sequence[Row]) -> None:
+        """Remember a commit's records until it is durable."""
+        self._commits.append((seq, rows))
+        self.writes += len(rows)
+        for row in rows:
+            self.rows[row.id] = (seq, row)
+            if type(row) is SubmissionRecord and row.request_id is not None:
+                self.requests[row.conversation_id, row.request_id] = row
 
     def forget(self, seq: int) -> None:
         """Forget everything up to a durable commit."""
-        while self._batches and self._batches[0].seq <= seq:
-            batch = self._batches.popleft()
-            self.writes -= len(batch.writes)
-            for write in batch.writes:
-                if isinstance(write, ROWS) and self.rows[write.id][0] == batch.seq:
-                    self._drop(write)
+        while self._commits and self._commits[0][0] <= seq:
+            at, rows = self._commits.popleft()
+            self.writes -= len(rows)
+            for row in rows:
+                if self.rows[row.id][0] == at:
+                    self._drop(row)
 
     def _drop(self, row: Row) -> None:
         del self.rows[row.id]
-        if isinstance(row, SubmissionRecord) and row.request_id is not None:
+        if type(row) is SubmissionRecord and row.request_id is not None:
             self.requests.pop((row.conversation_id, row.request_id), None)

@@ -1,6 +1,7 @@
 """What a durable commit tells those who watch a session."""
 
-from typing import Any
+from collections.abc import Sequence
+from typing import Any, TypeVar, cast
 
 import msgspec
 
@@ -12,6 +13,9 @@ from ...storage.records import (
     SubmissionRecord,
     TaskRecord,
 )
+from .pending import Row
+
+R = TypeVar("R", bound=Row)
 
 
 class DocumentChanged(msgspec.Struct, frozen=True):
@@ -23,12 +27,33 @@ class DocumentChanged(msgspec.Struct, frozen=True):
     created: bool = False
 
 
-class Publication(msgspec.Struct, frozen=True, kw_only=True):
+class Publication(msgspec.Struct, frozen=True):
     """One commit, after it became durable. Immutable; in the order of commits."""
 
     seq: int
-    conversations: list[ConversationRecord]
-    entries: list[EntryRecord]
-    tasks: list[TaskRecord]
-    submissions: list[SubmissionRecord]
-    documents: list[DocumentChanged]
+    rows: Sequence[Row]
+    """All records that the commit wrote."""
+    documents: Sequence[DocumentChanged]
+
+    @property
+    def conversations(self) -> list[ConversationRecord]:
+        """The conversations that the commit created."""
+        return self._of(ConversationRecord)
+
+    @property
+    def entries(self) -> list[EntryRecord]:
+        """The entries that it appended, in order."""
+        return self._of(EntryRecord)
+
+    @property
+    def tasks(self) -> list[TaskRecord]:
+        """The tasks that it changed, as they are now."""
+        return self._of(TaskRecord)
+
+    @property
+    def submissions(self) -> list[SubmissionRecord]:
+        """The submissions that it changed, as they are now."""
+        return self._of(SubmissionRecord)
+
+    def _of(self, kind: type[R]) -> list[R]:
+        return [cast("R", row) for row in self.rows if type(row) is kind]

@@ -216,7 +216,7 @@ class BaseTx:
         target = conversation_id if conversation_id is not None else self.conversation_id
         if target is None:
             raise InvalidValue("name a conversation_id: this commit is not bound to a conversation")
-        if await self.conversation(target) is None:
+        if not self.core.has_conversation(target) and await self.conversation(target) is None:
             raise UnknownRecord("conversation", target)
         return target
 

@@ -65,6 +65,11 @@ class Engine:
 
     # --- the scheduler protocol
 
+    @property
+    def waiting(self) -> bool:
+        """Whether it wants to look at tasks in the next commit, whatever that changes."""
+        return bool(self._backlog)
+
     def reserve(self, tx: BaseTx, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
         if self._closing:
