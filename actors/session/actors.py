@@ -155,7 +155,7 @@ class Sessions(Supervisor):
         Raises SessionClosed when all sessions end, SessionFailed when this one cannot be brought back.
         """
         core = self._cores.get(key)
-        if core is not None:
+        if core is not None and core.usable:
             return core
         if self._ending:
             raise SessionClosed("the system is closing")

@@ -249,6 +249,8 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     if not prepared.writes:
         return
     core.seq += 1
+    for conversation in tx.created:
+        core.remember(conversation)
     for address in prepared.retire:
         core.documents.pop(address, None)
         core.retired[address] = core.seq

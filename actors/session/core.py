@@ -116,6 +116,11 @@ class SessionCore:
         await self.gate.wait(self.seq)
         self._end(self._closed)
 
+    @property
+    def usable(self) -> bool:
+        """Whether nothing has ended this incarnation yet."""
+        return self._failure is None
+
     def check(self) -> None:
         """Raise what has ended this incarnation, if anything has."""
         if self._failure is not None:
@@ -170,17 +175,21 @@ class SessionCore:
 
     def has_conversation(self, id: int) -> bool:
         """Whether a conversation certainly exists, without asking storage."""
-        return id in self._conversations or (id in self.pending.rows and type(self.pending.rows[id][1]) is ConversationRecord)
+        return id in self._conversations
 
     async def _conversation(self, id: int) -> ConversationRecord | None:
         known = self._conversations.get(id)
         if known is None:
             known = await self.storage.conversation(self.key, id)
             if known is not None:
-                if len(self._conversations) >= MAX_KNOWN_CONVERSATIONS:
-                    del self._conversations[next(iter(self._conversations))]
-                self._conversations[id] = known
+                self.remember(known)
         return known
+
+    def remember(self, conversation: ConversationRecord) -> None:
+        """Keep a conversation's record in memory for a while; it never changes."""
+        if len(self._conversations) >= MAX_KNOWN_CONVERSATIONS:
+            del self._conversations[next(iter(self._conversations))]
+        self._conversations[conversation.id] = conversation
 
     async def know(self, node: int, look: Callable[[Any, int], Awaitable[Any]]) -> None:
         """Make the ownership chain above a conversation or task known. Raises UnknownRecord when it breaks off."""

@@ -70,6 +70,7 @@ class BaseTx:
         self.outer: BaseTx | None = None
         """The transaction of another session inside whose block this one was begun."""
         self.rows: dict[int, Row] = {}
+        self.created: list[ConversationRecord] = []
         self.touched: dict[int, None] = {}
         """Tasks whose records this block has changed."""
         self.failed: dict[int, None] = {}
@@ -177,6 +178,7 @@ class BaseTx:
 
     async def _created(self, record: ConversationRecord) -> ConversationRecord:
         self.rows[record.id] = record
+        self.created.append(record)
         await self.core.know(record.id, self._row)
         for hook in self.core.hooks.conversation_created:
             await hook(self, record)
