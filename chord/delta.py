@@ -15,7 +15,7 @@ from .diff import appended, fits, json_size, replacement, splice_changes, value_
 from .draft import DraftBase, GrowingText, Slot, settle
 from .draft_dict import GONE, Draft
 from .draft_list import Hunk, ListDraft
-from .values import ABSENT, Json
+from .values import ABSENT, Json, clone
 
 _FEW = 8
 """So many operations on one container are always published as they are."""
@@ -37,7 +37,7 @@ def _changes_within(draft: DraftBase, path: Path, ops: list[Op]) -> None:
         _array_changes(draft, path, ops)
     made = len(ops) - mark
     if made > _FEW and 2 * made > draft._size and fits(value := draft.settled(), json_size(ops[mark:])):
-        ops[mark:] = [replacement(path, value)]
+        ops[mark:] = [replacement(path, clone(value))]
 
 
 def _object_changes(draft: Draft, path: Path, ops: list[Op]) -> None:
@@ -50,7 +50,7 @@ def _object_changes(draft: Draft, path: Path, ops: list[Op]) -> None:
             _slot_changes(slot, draft._base.get(key, ABSENT), [*path, key], ops)
         if key in RESERVED and len(ops) > before:
             # No path may lead over this key, but a value may hold it: the object is replaced as a whole.
-            ops[mark:] = [replacement(path, draft.settled())]
+            ops[mark:] = [replacement(path, clone(draft.settled()))]
             return
 
 
@@ -62,7 +62,13 @@ def _slot_changes(slot: Slot, old: Json, path: Path, ops: list[Op]) -> None:
     if type(slot) is GrowingText and slot.head is old:
         ops += appended(path, "".join(slot.chunks))
         return
-    ops += value_changes(old, settle(slot), path)
+    ops += value_changes(old, _payload(slot), path)
+
+
+def _payload(slot: Slot) -> Json:
+    """The value of a slot, sharing no container with the base: operations stand for themselves."""
+    value = settle(slot)
+    return clone(value) if isinstance(slot, DraftBase) and not slot.is_fresh() else value
 
 
 # Arrays.
@@ -90,7 +96,7 @@ def _splice(old: list[Json], new: list[Slot], index: int, path: Path, ops: list[
     if len(old) == len(new) == 1:
         _slot_changes(new[0], old[0], [*path, index], ops)
     else:
-        ops += splice_changes(old, list(map(settle, new)), index, path)
+        ops += splice_changes(old, list(map(_payload, new)), index, path)
 
 
 def _dense_changes(base: list[Json], slots: list[Slot], path: Path, ops: list[Op]) -> None:
@@ -146,4 +152,7 @@ def _gaps(base: list[Json], slots: list[Slot], origins: list[int], kept: list[in
     edges = [(-1, -1), *((index, origins[index]) for index in kept), (len(slots), len(base))]
     for (index, origin), (next_index, next_origin) in pairwise(edges):
         if next_index - index > 1 or next_origin - origin > 1:
-            yield Hunk(origin + 1, next_origin, slots[index + 1 : next_index])
+            moved = [
+                clone(slot) for slot in slots[index + 1 : next_index]
+            ]  # a container without its draft is the base's
+            yield Hunk(origin + 1, next_origin, moved)

@@ -7,6 +7,8 @@ value is sent. Proved by the track and overlap vectors and by tests/chord/test_d
 
 import json
 
+import msgspec
+
 from .apply import RESERVED, Op, Path
 from .text import utf16_length
 from .values import ABSENT, Json, same_json
@@ -19,10 +21,9 @@ def replacement(path: Path, value: Json) -> Op:
 
 def value_changes(old: Json, new: Json, path: Path) -> list[Op]:
     """The operations that make `old`, which stands at `path`, equal to `new`; none if they are the same."""
-    ops = _steps(old, new, path)
-    if len(ops) > 1 and fits(new, json_size(ops)):
-        return [replacement(path, new)]
-    return ops
+    steps = _steps(old, new, path)
+    whole = [replacement(path, new)]
+    return steps if len(steps) < 2 or json_size(steps) < json_size(whole) else whole
 
 
 def _steps(old: Json, new: Json, path: Path) -> list[Op]:
@@ -113,11 +114,11 @@ _TRIES = 64
 
 
 def json_size(value: Json) -> int:
-    """Length of the JSON text of `value`, in characters."""
-    return len(_write(value))
-
-
-_write = json.JSONEncoder(separators=(",", ":"), ensure_ascii=False).encode
+    """Length of the JSON text of `value`, in bytes."""
+    try:
+        return len(msgspec.json.encode(value))
+    except UnicodeEncodeError:  # a lone surrogate
+        return len(json.dumps(value, separators=(",", ":")))
 
 
 def fits(value: Json, limit: int) -> bool:

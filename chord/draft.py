@@ -51,20 +51,23 @@ class DraftBase(JsonSource):
     @staticmethod
     def over(base: Json, depth: int, lease: Lease) -> "DraftBase":
         """A draft of a container that belongs to the immutable base."""
-        return DraftBase._kinds[type(base)]._over(base, depth, lease)
+        return DraftBase._kinds[type(base)](base, depth, lease)
 
     @staticmethod
     def fresh(container: Json, depth: int, lease: Lease) -> "DraftBase":
         """A draft of a container that was copied in during this change and can be changed in place."""
         return DraftBase._kinds[type(container)]._fresh(container, depth, lease)
 
-    @classmethod
     @abstractmethod
-    def _over(cls, base: Any, depth: int, lease: Lease) -> Self: ...
+    def __init__(self, base: Any, depth: int, lease: Lease) -> None: ...
 
     @classmethod
     @abstractmethod
     def _fresh(cls, container: Any, depth: int, lease: Lease) -> Self: ...
+
+    @abstractmethod
+    def is_fresh(self) -> bool:
+        """Whether this draft has no base, so that its value is nobody else's."""
 
     @abstractmethod
     def settled(self) -> Json:

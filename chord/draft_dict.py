@@ -24,20 +24,19 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
 
     __slots__ = ("_base", "_size", "_slots")
 
-    def __init__(self, base: dict[str, Json], slots: dict[str, Slot], size: int, depth: int, lease: Lease) -> None:
+    def __init__(self, base: dict[str, Json], depth: int, lease: Lease) -> None:
         self._base = base
-        self._slots = slots
-        self._size = size
+        self._slots: dict[str, Slot] = {}
+        self._size = len(base)
         self._depth = depth
         self._lease = lease
 
     @classmethod
-    def _over(cls, base: dict[str, Json], depth: int, lease: Lease) -> Self:
-        return cls(base, {}, len(base), depth, lease)
-
-    @classmethod
     def _fresh(cls, container: dict[str, Json], depth: int, lease: Lease) -> Self:
-        return cls(_NO_BASE, container, len(container), depth, lease)
+        draft = cls(_NO_BASE, depth, lease)
+        draft._slots = container
+        draft._size = len(container)
+        return draft
 
     # Reading.
 
@@ -85,11 +84,13 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
         """A detached plain copy, all the way down."""
         return self.to_json()  # type: ignore[no-any-return]
 
+    def is_fresh(self) -> bool:
+        """See `DraftBase.is_fresh`."""
+        return self._base is _NO_BASE
+
     def settled(self) -> dict[str, Json]:
         """See `DraftBase.settled`."""
-        if self._base is _NO_BASE:
-            return {key: settle(slot) for key, slot in self._slots.items()}
-        value = self._base
+        value = self._base if self._base is not _NO_BASE else self._slots.copy()
         for key, slot in self._slots.items():
             item = settle(slot)
             if item is not self._base.get(key, ABSENT):
@@ -123,11 +124,8 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
         if type(key) is not str:
             raise InvalidJson(f"expected a str as key, got {key!r}")
         item = self._admit(value, key)
-        self._put(key if key.isascii() else self._admit(key), item)
-
-    def _put(self, key: str, slot: Slot) -> None:
-        self._size += self._slot(key) is ABSENT
-        self._slots[key] = slot
+        self._slots[key if key.isascii() else self._admit(key)] = item
+        self._size += old is ABSENT
 
     def __delitem__(self, key: str) -> None:
         if self._slot(key) is ABSENT:
@@ -184,8 +182,8 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
         if not self._lease.open:
             self._revoked()
         items = copy_below(dict(*args, **kwargs), self._depth - 1, halves=self._lease.halves)
-        for key, item in items.items():
-            self._put(key, item)
+        self._size += sum(self._slot(key) is ABSENT for key in items)
+        self._slots.update(items)
 
     def __ior__(self, other: Mapping[str, object]) -> Self:
         self.update(other)

@@ -10,6 +10,7 @@ In hunks of an array that has a base, an assigned container is always wrapped in
 element of the base. Proved by tests/chord/test_draft_list.py.
 """
 
+import operator
 from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import Any, Self, overload
 
@@ -43,22 +44,21 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
 
     __slots__ = ("_base", "_hunks", "_size", "_visited", "dense")
 
-    def __init__(self, base: list[Json], hunks: list[Hunk], size: int, depth: int, lease: Lease) -> None:
+    def __init__(self, base: list[Json], depth: int, lease: Lease) -> None:
         self._base = base
-        self._hunks = hunks
+        self._hunks: list[Hunk] = []
         self._visited: dict[int, DraftBase] = {}  # kept containers, by index in the base
-        self._size = size
+        self._size = len(base)
         self.dense = False
         self._depth = depth
         self._lease = lease
 
     @classmethod
-    def _over(cls, base: list[Json], depth: int, lease: Lease) -> Self:
-        return cls(base, [], len(base), depth, lease)
-
-    @classmethod
     def _fresh(cls, container: list[Json], depth: int, lease: Lease) -> Self:
-        return cls(_NO_BASE, [Hunk(0, 0, container)], len(container), depth, lease)
+        draft = cls(_NO_BASE, depth, lease)
+        draft._hunks = [Hunk(0, 0, container)]
+        draft._size = len(container)
+        return draft
 
     # Where things stand.
 
@@ -87,12 +87,12 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
     def _index(self, index: Any) -> int:
         if not self._lease.open:
             self._revoked()
-        place = index.__index__()
+        place = operator.index(index)
         if place < 0:
             place += self._size
         if not 0 <= place < self._size:
             raise IndexError(f"index {index} is out of range of {self._size} elements")
-        return int(place)
+        return place
 
     def _range(self, part: slice) -> range:
         if not self._lease.open:
@@ -152,6 +152,10 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
     def copy(self) -> list[Json]:
         """A detached plain copy, all the way down."""
         return self.to_json()  # type: ignore[no-any-return]
+
+    def is_fresh(self) -> bool:
+        """See `DraftBase.is_fresh`."""
+        return self._base is _NO_BASE
 
     def settled(self) -> list[Json]:
         """See `DraftBase.settled`."""
@@ -244,7 +248,8 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
 
     def reverse(self) -> None:
         """Turn the order round."""
-        self._become_dense().reverse()
+        if len(self) > 1:
+            self._become_dense().reverse()
 
     def sort(self, *, key: Callable[[Any], Any] | None = None, reverse: bool = False) -> None:
         """Sort in place, stable. `key` is given what reading gives: drafts of containers."""

@@ -63,7 +63,7 @@ class Tracker:
 
     def prepare_replace(self, value: Json) -> "Prepared":
         """Prepare the replacement of the whole document by `value`, which is taken over as by the constructor."""
-        return Prepared(self, [["r", value]])
+        return Prepared(self, self._value, self._revision, [["r", value]])
 
     def adopt(self, prepared: "Prepared", *, consume: bool = False) -> None:
         """Make a prepared change the current revision; only swaps pointers if its value was read before.
@@ -95,10 +95,11 @@ class Tracker:
 class Change:
     """An open change of a tracker's document. Ends with `prepare` or `abort`, and with it all its drafts."""
 
-    __slots__ = ("_draft", "_tracker")
+    __slots__ = ("_draft", "_revision", "_tracker")
 
     def __init__(self, tracker: Tracker, draft: DraftBase) -> None:
         self._tracker = tracker
+        self._revision = tracker.revision
         self._draft: DraftBase | None = draft
 
     @property
@@ -112,7 +113,7 @@ class Change:
         """End the change and return what it amounts to. Raises `DraftRevoked` when it has ended already."""
         draft = self.state
         self.abort()
-        return Prepared(self._tracker, delta(draft))
+        return Prepared(self._tracker, draft._base, self._revision, delta(draft))
 
     def abort(self) -> None:
         """End the change and forget it. Does nothing when it has ended."""
@@ -132,13 +133,13 @@ class Prepared:
 
     __slots__ = ("_base", "_consumed", "_tracker", "_value", "base_revision", "ops")
 
-    def __init__(self, tracker: Tracker, ops: list[Op]) -> None:
+    def __init__(self, tracker: Tracker, base: Json, base_revision: int, ops: list[Op]) -> None:
         self._tracker = tracker
-        self._base = tracker._value
+        self._base = base
         self._value: Json = ABSENT
         self._consumed = False
         self.ops = ops
-        self.base_revision = tracker.revision
+        self.base_revision = base_revision
 
     @property
     def base(self) -> Json:

@@ -5,7 +5,7 @@ can be written as UTF-8 JSON text that reads back equal. Imports text and errors
 Proved by tests/chord/test_values.py.
 """
 
-from abc import ABC, abstractmethod
+from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any, TypeAlias
@@ -16,14 +16,14 @@ from .text import is_unicode, join_halves
 Json: TypeAlias = Any
 """A JSON value: None, bool, int, finite float, str, or a list or str-keyed dict of such. (mypy has no use for more.)"""
 
-MAX_DEPTH = 256
+MAX_DEPTH = 200
 """Deepest nesting of containers in a document: within what JSON parsers and Python's stack take with ease."""
 
 ABSENT: Any = object()
 """Stands for "no value", where None would be JSON's null."""
 
 
-class JsonSource(ABC):
+class JsonSource:  # not an ABC: isinstance on one takes four times as long, and copying asks it often
     """Stands for a JSON value that may change later, like a draft. `copy_json` takes it for its current value."""
 
     __slots__ = ()
@@ -66,20 +66,15 @@ def _copy(value: Any, depth: int, halves: bool) -> Json:
     kind = type(value)
     if kind is str:
         return _copy_text(value, halves)
-    if kind in _ATOMS:
+    if kind is int or kind is bool or value is None or (kind is float and isfinite(value)):
         return value
     if kind is dict:
         return _copy_dict(value, depth + 1, halves)
     if kind is list:
         return _copy_list(value, depth + 1, halves)
-    if kind is float and isfinite(value):
-        return value
     if isinstance(value, JsonSource):
         return _copy(value.current_json(), depth, halves)
     raise _Refused
-
-
-_ATOMS = frozenset({int, bool, type(None)})
 
 
 def _copy_text(text: str, halves: bool) -> str:
@@ -90,7 +85,8 @@ def _copy_text(text: str, halves: bool) -> str:
     raise _Refused
 
 
-# Text and atoms are taken inside the two loops below: a call for each of them would double the time of a copy.
+# The two loops repeat what `_copy` decides, since a call for each item would half as much again cost what a copy costs,
+# and so that a level of nesting takes one frame of Python's stack.
 
 
 def _copy_dict(source: dict[Any, Any], depth: int, halves: bool) -> dict[str, Json]:
@@ -100,20 +96,40 @@ def _copy_dict(source: dict[Any, Any], depth: int, halves: bool) -> dict[str, Js
     for key, item in source.items():
         if type(key) is not str:
             raise _Refused
-        kind = type(item)
         if not key.isascii():
             key = _copy_text(key, halves)  # noqa: PLW2901
-        copy[key] = item if kind in _ATOMS or (kind is str and item.isascii()) else _copy(item, depth, halves)
+        kind = type(item)
+        if kind is str:
+            copy[key] = item if item.isascii() else _copy_text(item, halves)
+        elif kind is int or kind is bool or item is None:
+            copy[key] = item
+        elif kind is dict:
+            copy[key] = _copy_dict(item, depth + 1, halves)
+        elif kind is list:
+            copy[key] = _copy_list(item, depth + 1, halves)
+        else:
+            copy[key] = _copy(item, depth, halves)
     return copy
 
 
 def _copy_list(source: list[Any], depth: int, halves: bool) -> list[Json]:
     if depth > MAX_DEPTH:
         raise _Refused
-    return [
-        item if (kind := type(item)) in _ATOMS or (kind is str and item.isascii()) else _copy(item, depth, halves)
-        for item in source
-    ]
+    copy: list[Json] = []
+    add = copy.append
+    for item in source:
+        kind = type(item)
+        if kind is str:
+            add(item if item.isascii() else _copy_text(item, halves))
+        elif kind is dict:
+            add(_copy_dict(item, depth + 1, halves))
+        elif kind is int or kind is bool or item is None:
+            add(item)
+        elif kind is list:
+            add(_copy_list(item, depth + 1, halves))
+        else:
+            add(_copy(item, depth, halves))
+    return copy
 
 
 def _explain(value: object, depth: int, halves: bool, path: tuple[str | int, ...]) -> InvalidJson:
@@ -153,7 +169,7 @@ def _leaf_fault(value: Any, halves: bool) -> str | None:
         return None if halves or is_unicode(value) else "text with a lone surrogate (repair it with valid_text)"
     if kind is float:
         return None if isfinite(value) else repr(value)
-    return None if kind in _ATOMS else f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
+    return None if kind in _LEAVES else f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 
 def _show(path: tuple[str | int, ...]) -> str:
@@ -181,4 +197,4 @@ def clone(value: Json) -> Json:
     return value
 
 
-_LEAVES = _ATOMS | {str, float}
+_LEAVES = frozenset({str, int, float, bool, type(None)})

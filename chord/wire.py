@@ -113,11 +113,12 @@ class Decoder:
 
     def _path(self, short: Op) -> Path:
         """The path that an operation gives, written out or by its name."""
-        if type(short[1]) is list:
-            return _checked(short[1], short)
-        if not is_count(short[1]):
+        place = short[1]
+        if type(place) is list:
+            return _checked(place, short)
+        if not is_count(place):
             raise InvalidOp(f"expected a path or the id of one, got {quote(short)}")
-        path = self._paths.get(_name(short[1]))
+        path = self._paths.get(_name(place))
         if path is None:
             raise PathMissing(f"no path was named {short[1]}, in {quote(short)}")
         return path
