@@ -1,14 +1,9 @@
 # Every target sets itself up on a machine that has only python3.
 PY := .venv/bin/python
 STAMP := .venv/.installed
+TYPING := .venv/typing
 
 .PHONY: demo test check bench clean
-
-$(STAMP): pyproject.toml
-	python3 -m venv .venv
-	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
-	$(PY) -m pip install --quiet --editable . --group dev
-	touch $(STAMP)
 
 demo: $(STAMP)
 	$(PY) examples/night_shift.py
@@ -19,11 +14,18 @@ test: $(STAMP)
 check: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
-	mkdir -p build && ln -sfn .. build/perdure && cd build && ../$(PY) -m mypy --strict -p perdure
+	mkdir -p $(TYPING) && ln -sfn ../.. $(TYPING)/perdure
+	cd $(TYPING) && ../bin/python -m mypy --strict -m perdure -p perdure.actors -p perdure.chord -p perdure.storage -p perdure.supervisors
 	$(PY) -m pytest -q tests/test_layering.py
 
 bench: $(STAMP)
-	$(PY) -m pytest -q -s tests/bench
+	for bench in tests/bench/bench_*.py; do echo "== $$bench"; $(PY) $$bench || exit 1; done
 
 clean:
-	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache
+	rm -rf .venv build dist *.egg-info .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+$(STAMP): pyproject.toml
+	test -x $(PY) || python3 -m venv .venv
+	$(PY) -m pip install --quiet --upgrade "pip>=25.1"
+	$(PY) -m pip install --quiet --editable . --group dev
+	touch $(STAMP)

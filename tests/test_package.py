@@ -1,0 +1,47 @@
+"""What the wheel holds, what importing costs, and that what is public is public on purpose."""
+
+import shutil
+import subprocess
+import sys
+import zipfile
+from pathlib import Path
+
+import perdure
+
+ROOT = Path(perdure.__file__).parent
+SOURCES = ("actors", "chord", "storage", "supervisors")
+SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2")
+"""Packages that take seconds to import: only adapters and tool schemas need them, when they are used."""
+
+
+def test_the_wheel_holds_every_module_and_nothing_else(tmp_path: Path) -> None:
+    source = tmp_path / "source"  # a copy: what an earlier build left behind must not help
+    shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__"))
+    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    subprocess.run(command, check=True, cwd=tmp_path)
+    (wheel,) = tmp_path.glob("perdure-*.whl")
+    packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("perdure/")}
+    modules = [*ROOT.glob("*.py"), *(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))]
+    expected = {f"perdure/{path.relative_to(ROOT).as_posix()}" for path in modules} | {"perdure/py.typed"}
+    assert packed == expected
+
+
+def test_importing_perdure_imports_no_provider_sdk() -> None:
+    code = f"import sys, perdure; print([name for name in {SLOW} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_importing_perdure_takes_less_than_half_a_second() -> None:
+    code = "import time; began = time.perf_counter(); import perdure; print(time.perf_counter() - began)"
+    runs = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True) for _ in range(5)]
+    assert min(float(run.stdout) for run in runs) < 0.5
+
+
+def test_everything_public_is_listed_sorted_and_documented() -> None:
+    names = perdure.__all__
+    assert list(names) == sorted(names)
+    imported = {name for name in vars(perdure) if not name.startswith("_")} - set(SOURCES) - {"testing"}
+    assert set(names) == imported
+    undocumented = [name for name in names if not getattr(perdure, name).__doc__]
+    assert not undocumented
