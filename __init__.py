@@ -8,11 +8,13 @@
 Imports run downwards only. What is named here is the public interface; everything else may change.
 """
 
+from .actors import models
 from .actors.agent.errors import ExtensionInvalid, InvalidArguments, ToolDefinitionError
 from .actors.agent.output import OutputLimits
 from .actors.agent.registry import Extension, PromptInput, Registry, Section
 from .actors.agent.tool import Tool, ToolResult, tool
 from .actors.agent.toolcontext import ToolContext
+from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.context import ContextView
 from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge
@@ -75,6 +77,7 @@ __all__ = [
     "ActorCrashed",
     "ActorDead",
     "Agent",
+    "AgentDoc",
     "Answer",
     "Clock",
     "Completed",
@@ -95,12 +98,14 @@ __all__ = [
     "ExtensionInvalid",
     "Failed",
     "Faulted",
+    "InboxDoc",
     "Inspection",
     "InvalidArguments",
     "InvalidTransition",
     "InvalidValue",
     "InvocationEnded",
     "LineReentry",
+    "LiveDoc",
     "MemoryStorage",
     "Model",
     "Models",
@@ -112,6 +117,7 @@ __all__ = [
     "Phase",
     "ProgressPolicy",
     "PromptInput",
+    "ProviderDoc",
     "Publication",
     "ReadAfterWrite",
     "Registry",
@@ -157,9 +163,11 @@ __all__ = [
     "TransactionOver",
     "Tx",
     "UnknownRecord",
+    "UsageDoc",
     "VirtualClock",
     "Watch",
     "configure",
+    "models",
     "subagent",
     "tool",
 ]
