@@ -75,9 +75,9 @@ class Root(Supervisor):
             self._owner._up(ref)
 
     def on_child_ended(self, child_id: str, reason: Exit) -> None:
-        """Nothing may be believed of a storage actor that is gone."""
-        if child_id == "storage" and reason.abnormal:
-            self._owner._storage_lost(reason.cause)
+        """What stands on a crashed child has crashed with it."""
+        if child_id != "sessions" and reason.abnormal:
+            self._owner._lost(reason.cause)
         if child_id == "sessions":
             self._owner._down()
 
@@ -204,14 +204,15 @@ class System:
 
     def _down(self) -> None:
         self._sessions = None
+        self._changed.set()
 
-    def _storage_lost(self, cause: BaseException | None) -> None:
+    def _lost(self, cause: BaseException | None) -> None:
         if self._sessions is not None:
             self._sessions.fail_all(cause)
 
     def _root_ended(self, ended: Exit) -> None:
         self._ended = ended.cause
-        self._changed.set()
+        self._down()
         if ended.abnormal and not self._closing:
             log.error("system_failed", error=repr(ended.cause))
 
@@ -227,9 +228,19 @@ class System:
 
     async def core(self, key: str) -> SessionCore:
         """Give a session's current incarnation (see ``session.directory.Directory``)."""
-        if self._closing:
-            raise SessionClosed("the system is closed")
-        return await (await self._sessions_up()).core(key)
+        while not self._closing:
+            sessions = await self._sessions_up()
+            try:
+                return await sessions.core(key)
+            except SessionClosed:
+                await self._gone(sessions)
+        raise SessionClosed("the system is closed")
+
+    async def _gone(self, sessions: Sessions) -> None:
+        """Wait for the end of a sessions actor that is ending; unless the system closes, another one follows."""
+        while self._sessions is sessions and not self._closing:
+            self._changed.clear()
+            await self._changed.wait()
 
     def _write(self, core: SessionCore, batch: Batch) -> None:
         assert self._actors is not None

@@ -74,7 +74,7 @@ class SessionActor(Supervisor):
         self._scheduler = environment.make_scheduler(self.core, self)
         self.core.scheduler = self._scheduler
 
-    async def on_start(self) -> None:  # type: ignore[override]  # Pykka's hooks are sync
+    async def on_start(self) -> None:
         """Load what is stored and go on with it."""
         await self.core.load()
         self._scheduler.resume()
@@ -97,7 +97,7 @@ class SessionActor(Supervisor):
         self._scheduler.signal()
         return super()._end_children(kill=kill)
 
-    async def on_stop(self) -> None:  # type: ignore[override]
+    async def on_stop(self) -> None:
         """Let admitted commits settle; whoever still waits learns that the session is closed."""
         try:
             await self.core.finish()

@@ -7,7 +7,6 @@ Proved by tests/actors/session/test_commit.py.
 """
 
 from collections.abc import Callable, Iterable
-from contextvars import ContextVar, Token
 from types import TracebackType
 from typing import Generic, TypeVar
 
@@ -28,13 +27,10 @@ from ...supervisors.settlement import Settlement, settle
 from .core import MAX_UNDURABLE_WRITES, SessionCore
 from .directory import Directory
 from .documents import Address, Doc, Open, address_of, content
-from .errors import LineReentry
 from .publication import DocumentChanged, Publication
 from .tx import BaseTx
 
 TX = TypeVar("TX", bound=BaseTx)
-
-_current: ContextVar[BaseTx | None] = ContextVar("perdure_transaction", default=None)
 
 
 class Commit(Generic[TX]):
@@ -50,11 +46,8 @@ class Commit(Generic[TX]):
         self._make = make
         self._wait = wait
         self._tx: TX | None = None
-        self._token: Token[BaseTx | None] | None = None
 
     async def __aenter__(self) -> TX:
-        outer = _current.get()
-        self._refuse_reentry(outer)
         await self._acquire()
         try:
             self._core.check()
@@ -62,18 +55,11 @@ class Commit(Generic[TX]):
         except BaseException:
             self._core.line.release()
             raise
-        self._tx.outer = outer
-        self._token = _current.set(self._tx)
         return self._tx
-
-    def _refuse_reentry(self, outer: BaseTx | None) -> None:
-        while outer is not None:
-            if outer.open and outer.core is self._core:
-                raise LineReentry(f"session {self._core.key!r}: a commit block was entered inside another one")
-            outer = outer.outer
 
     async def _acquire(self) -> None:
         self._core.check()
+        self._core.line.refuse_reentry()
         if self._core.pending.writes > MAX_UNDURABLE_WRITES:
             await self._core.drained()
         await self._core.line.acquire()
@@ -83,14 +69,12 @@ class Commit(Generic[TX]):
     ) -> None:
         tx = self._tx
         assert tx is not None
-        assert self._token is not None
         try:
             if error is not None:
                 tx.rollback()
                 return
             await self._seal(tx)
         finally:
-            _current.reset(self._token)
             self._core.line.release()
         if self._wait:
             await self._core.gate.wait(self._core.seq)
@@ -254,6 +238,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     for address in prepared.retire:
         core.documents.pop(address, None)
         core.retired[address] = core.seq
+        core.retirements += 1
     for address, one in prepared.adopt:
         _adopt(core, address, one)
     batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.forest.wake())
@@ -271,4 +256,3 @@ def _adopt(core: SessionCore, address: Address, one: Open) -> None:
     core.keep(address, loaded)
     if address.scope == "task" and address.scope_id is not None:
         core.task_documents.setdefault(address.scope_id, set()).add(address)
-

@@ -70,6 +70,8 @@ class SessionCore:
         self.documents: dict[Address, Loaded] = {}
         self.retired: dict[Address, int] = {}
         """Addresses retired by commits that are not durable yet, with those commits."""
+        self.retirements = 0
+        """How many documents this incarnation has retired."""
         self.task_documents: dict[int, set[Address]] = {}
         """The documents of live tasks, as far as this incarnation has seen them."""
         self.recovered: set[int] = set()
@@ -209,38 +211,49 @@ class SessionCore:
                 self.forest.ownership.add_conversation(record.id, parent_of(record))
 
     async def document(self, doc: Doc[Any], address: Address) -> Loaded | None:
-        """Load the incarnation alive at an address, as of everything admitted. Raises DocumentMismatch."""
+        """Load the incarnation alive at an address, as of everything admitted. Raises DocumentMismatch.
+
+        What is kept in memory serves definitions of its own version; another one gets a reading of its own, migrated
+        from what is stored.
+        """
         loaded = self.documents.get(address)
         if loaded is not None and loaded.version != doc.version:
             await self.gate.wait(loaded.seq)
-            del self.documents[address]
-            loaded = None
-        if loaded is None:
+            loaded = await self._read_document(doc, address)
+        elif loaded is None:
             loaded = await self._load_document(doc, address)
         if loaded is not None:
             fits(doc, loaded.record)
         return loaded
 
     async def _load_document(self, doc: Doc[Any], address: Address) -> Loaded | None:
-        if address in self.retired:
-            return None
+        """Read a document and keep it, unless it was retired or made while storage was asked."""
+        loaded = None
+        retirements = -1
+        while address not in self.documents and retirements != self.retirements:
+            retirements = self.retirements
+            loaded = None if address in self.retired else await self._read_document(doc, address)
+        if address in self.documents:
+            return await self.document(doc, address)
+        return None if loaded is None else self.keep(address, loaded)
+
+    async def _read_document(self, doc: Doc[Any], address: Address) -> Loaded | None:
         scope = address.stored_scope()
         record = await self.storage.find_document(self.key, address.kind, scope, address.key)
         stored = None if record is None else await self.storage.document(self.key, record.id)
         if stored is None:
-            return self.documents.get(address)
+            return None
         value: JsonObject = migrated(doc, stored.value, stored.version)
-        loaded = Loaded(stored.record, Tracker(value), doc.version, stored.version, stored.deltas_since_base)
-        return self.keep(address, loaded)
+        return Loaded(stored.record, Tracker(value), doc.version, stored.version, stored.deltas_since_base)
 
     def keep(self, address: Address, loaded: Loaded) -> Loaded:
-        """Keep a document in memory, unless another reader was faster; drop durable ones that were used long ago."""
-        kept = self.documents.setdefault(address, loaded)
+        """Keep a document in memory; drop durable ones that were loaded long ago."""
+        self.documents[address] = loaded
         if len(self.documents) > MAX_LOADED_DOCUMENTS:
             for old in [a for a, one in self.documents.items() if one.seq <= self.gate.durable][:64]:
                 if old != address and not self.documents[old].held:
                     del self.documents[old]
-        return kept
+        return loaded
 
     async def drained(self) -> None:
         """Return when everything admitted so far is durable, so that storage can answer for all of it."""
@@ -249,6 +262,7 @@ class SessionCore:
     async def settled(self, kind: type[Settled], id: int) -> Settled:
         """Return a task's or submission's final record once it is durable. Raises UnknownRecord, SessionFailed."""
         self.check()
+        self.line.refuse_reentry()
         waiter: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(id, []).append(waiter)
         try:

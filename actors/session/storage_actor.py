@@ -59,7 +59,7 @@ class StorageActor(Actor):
         self._flushing = False
         self._idle: Timer | None = None
 
-    async def on_start(self) -> None:  # type: ignore[override]  # Pykka's hooks are sync
+    async def on_start(self) -> None:
         """Open the store again, unless it was opened for this incarnation."""
         if not self._store.fresh:
             await self._store.storage.close()

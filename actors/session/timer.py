@@ -35,29 +35,39 @@ class TimerActor(Actor):
         self._storage = storage
         self._wake = wake
         self._told: list[tuple[int, str]] = []
+        self._known: set[tuple[int, str]] = set()
+        """What is in ``_told``: a session says its deadline with every commit."""
         self._stored: int | None = 0
         """The earliest deadline in storage that lay ahead when it was last asked; 0 before that."""
         self._timer: Timer | None = None
         self._armed: int | None = None
 
-    async def on_start(self) -> None:  # type: ignore[override]  # Pykka's hooks are sync
+    async def on_start(self) -> None:
         """Look for work that the last process left, and for the next deadline."""
         self.actor_ref.tell(_FIRE)
 
     def on_receive(self, message: Any) -> Any:
         """Take deadlines; wake whoever is due."""
         if isinstance(message, Wake):
-            heapq.heappush(self._told, (message.when, message.key))
-            self._arm()
+            self._hear(message)
             return None
         return self._fire()
+
+    def _hear(self, wake: Wake) -> None:
+        deadline = (wake.when, wake.key)
+        if deadline not in self._known:
+            self._known.add(deadline)
+            heapq.heappush(self._told, deadline)
+            self._arm()
 
     async def _fire(self) -> None:
         self._armed = None
         now = self.clock.now()
         due: dict[str, None] = {}
         while self._told and self._told[0][0] <= now:
-            due[heapq.heappop(self._told)[1]] = None
+            deadline = heapq.heappop(self._told)
+            self._known.discard(deadline)
+            due[deadline[1]] = None
         await asyncio.gather(*(self._wake(key) for key in due))
         if self._stored is not None and self._stored <= now:
             await self._wake_stored(now, due)

@@ -67,8 +67,6 @@ class BaseTx:
         """The conversation that ``append`` and ``create_task`` mean when none is named."""
         self.by_task: int | None = None
         self.open = True
-        self.outer: BaseTx | None = None
-        """The transaction of another session inside whose block this one was begun."""
         self.rows: dict[int, Row] = {}
         self.created: list[ConversationRecord] = []
         self.touched: dict[int, None] = {}

@@ -134,6 +134,7 @@ class Engine:
                 tx.stage_task(staged)
             tx.starting[record.id] = Invocation(record.id, mode, definition)
         elif mode == "abort":
+            self.blocked.pop(record.id, None)
             finish(tx, record, Orphaned(reason=fitted.reason))
         else:
             self.blocked[record.id] = fitted
