@@ -10,6 +10,8 @@ from collections.abc import Callable, Iterable
 from types import TracebackType
 from typing import Generic, TypeVar
 
+import msgspec
+
 from ...storage.contract import DocumentQuery
 from ...storage.records import (
     Base,
@@ -176,20 +178,18 @@ def _any_version(core: SessionCore, address: Address) -> Doc[None]:
 # --- the batch
 
 
-class _Prepared:
+class _Prepared(msgspec.Struct):
     """A sealed transaction's writes and what its publication says."""
 
-    def __init__(self) -> None:
-        self.writes: list[Write] = []
-        self.documents: list[DocumentChanged] = []
-        self.adopt: list[tuple[Address, Open]] = []
-        self.retire: list[Address] = []
+    writes: list[Write]
+    documents: list[DocumentChanged] = []
+    adopt: list[tuple[Address, Open]] = []
+    retire: list[Address] = []
 
 
 def _prepare(tx: BaseTx) -> _Prepared:
     """Turn drafts into stored content. Raises what a definition's ``checkpoint_when`` raises."""
-    done = _Prepared()
-    done.writes.extend(tx.rows.values())
+    done = _Prepared(list(tx.rows.values()))
     for address, one in tx.closed:
         _prepare_document(done, one)
         _prepare_retirement(done, address, one)
