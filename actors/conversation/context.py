@@ -42,8 +42,8 @@ def derive(entries: Sequence[EntryRecord]) -> ContextView:
     active = active_range(entries, head)
     edits = _edits(entries, head)
     contributions = [list(_contribution(entry, edits.get(entry.id))) for entry in active]
-    messages = [message for contribution in contributions for message in contribution]
-    return ContextView(head=head, entries=active, contributions=contributions, messages=settle_calls(lead(messages)))
+    messages = settle_calls([message for contribution in contributions for message in contribution])
+    return ContextView(head=head, entries=active, contributions=contributions, messages=lead(messages))
 
 
 def active_range(entries: Sequence[EntryRecord], head: EntryRecord | None) -> list[EntryRecord]:
