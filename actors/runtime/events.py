@@ -44,7 +44,10 @@ _log: Any = structlog.get_logger("perdure")
 
 def debug_enabled() -> bool:
     """Whether debug events would be seen. False, at the cost of one call, while structlog is not configured."""
-    return structlog.is_configured() and bool(_log.is_enabled_for(logging.DEBUG))
+    try:
+        return structlog.is_configured() and bool(_log.is_enabled_for(logging.DEBUG))
+    except Exception:  # noqa: BLE001 - a broken log is no reason to break anything else
+        return False
 
 
 def debug(event: str, **fields: Any) -> None:

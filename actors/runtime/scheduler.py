@@ -60,13 +60,14 @@ class Scheduler:
     of its own processor time. Otherwise a thread that calls into SQLite, which drops the interpreter lock at every
     call, may wait 5 ms each time that it wants it back.
 
-    ``handlers`` are the running asynchronous steps and whose they are.
+    ``handlers`` are the running asynchronous steps and whose they are; ``context`` is for what is no actor's own.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
         self.loop = loop
         self.thread = get_ident()
         self.context = contextvars.copy_context()
+        self._own_context = contextvars.copy_context()  # a context cannot be entered inside of itself
         self.handlers: dict[asyncio.Task[Any], StepRunner] = {}
         self.io_in_flight = 0
         self.deadline = 0.0
@@ -115,6 +116,7 @@ class Scheduler:
     def close(self) -> None:
         """Bury whatever is woken from now on. Loop thread, once nothing is left to run."""
         self.closed = True
+        self._armed = False
         while self._ready:
             self._ready.popleft().bury()
 
@@ -123,7 +125,7 @@ class Scheduler:
             self.close()
             return
         try:
-            self.loop.call_soon(self._run, context=self.context)
+            self.loop.call_soon(self._run, context=self._own_context)
         except RuntimeError:  # the loop was closed and nobody told us
             self.close()
         else:
@@ -131,13 +133,16 @@ class Scheduler:
 
     def _wake_from_afar(self, item: Ready) -> None:
         try:
-            self.loop.call_soon_threadsafe(self._take, item, context=self.context)
+            self.loop.call_soon_threadsafe(self._take, item, context=self._own_context)
         except RuntimeError:
             self.closed = True
         if self.closed:  # looked at after queueing, so a close in between cannot strand the item
             item.bury()
 
     def _take(self, item: Ready) -> None:
+        if self.closed:  # between queueing and now; if its sender saw that too, it is buried twice, which is harmless
+            item.bury()
+            return
         self._ready.append(item)
         if not self._armed:
             self._armed = True
@@ -150,7 +155,7 @@ class Scheduler:
         finally:  # also when the runtime itself fails: one bug must not freeze every actor
             self._running = False
             if self._ready:
-                self.loop.call_soon(self._run, context=self.context)
+                self.loop.call_soon(self._run, context=self._own_context)
             else:
                 self._armed = False
 
