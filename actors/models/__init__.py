@@ -8,7 +8,7 @@ their SDK when their first request is made, so importing this package costs noth
 from .clock import Clock, WallClock
 from .errors import classify, error_info, from_exception
 from .events import BlockEnd, BlockStart, Delta, Done, Event, Start
-from .factories import anthropic, from_env, scripted
+from .factories import anthropic, from_env, openai, openai_chat, scripted
 from .messages import (
     AssistantMessage,
     Block,
@@ -102,6 +102,8 @@ __all__ = [
     "from_exception",
     "from_json",
     "interrupted",
+    "openai",
+    "openai_chat",
     "plain_text",
     "scripted",
     "system_update",

@@ -10,22 +10,11 @@ from typing import Any
 
 from msgspec.structs import replace
 
+from .accumulate import GrowingAnswer, OpenBlock, count, plain
 from .errors import ProviderFailure, error_info
-from .events import BlockEnd, BlockStart, Delta, Event, Start
-from .messages import (
-    AssistantMessage,
-    Block,
-    ErrorInfo,
-    Opaque,
-    StopReason,
-    Text,
-    Thinking,
-    ToolCall,
-    Usage,
-    tool_calls,
-)
-from .repair import TextJoiner, cut_arguments, read_arguments, unusable, valid_json
-from .tokens import with_estimated_output
+from .events import Event
+from .messages import AssistantMessage, Block, ErrorInfo, Opaque, StopReason, Text, Thinking, ToolCall, Usage
+from .repair import read_arguments, valid_json
 
 _STOPS: dict[str, StopReason] = {
     "end_turn": "stop",
@@ -43,172 +32,101 @@ _NEUTRAL_FIELDS = {
 }
 
 
-class Answer:
+class Answer(GrowingAnswer):
     """An answer as it streams in: feed events, read the message."""
 
     def __init__(self, blank: AssistantMessage) -> None:
-        self._message = blank
-        self._blocks: list[_Block] = []
-        self._open: dict[int, _Block] = {}
-        self._usage = _UsageCount()
-        self._started = False
-        self._stop_details: dict[str, Any] | None = None
-        self.stop: str | None = None
-        """The provider's stop reason; None until it has come."""
-        self.ended = False
-        """Whether the stream's last event has come."""
+        super().__init__(blank)
+        self._open: dict[int, _AnthropicBlock] = {}
+        self._counts = _UsageCount()
+        self._stop_details: dict[str, Any] = {}
 
-    def feed(self, event: Any) -> Iterator[Event]:
+    def feed(self, raw: Any) -> Iterator[Event]:
         """Take in one raw event of the SDK; yields what it means. Events of unknown type mean nothing."""
-        match event.type:
+        match raw.type:
             case "content_block_delta":
-                yield from self._delta(event.index, event.delta)
+                block = self._block(raw.index)
+                yield from self._grow(block, block.take(raw.delta))
             case "content_block_start":
-                yield from self._start_block(event.index, _plain(event.content_block))
+                yield from self._start_block(raw.index, plain(raw.content_block))
             case "content_block_stop":
-                yield from self._end_block(event.index)
+                yield from self._end_block(raw.index)
             case "message_start":
-                yield from self._start(_plain(event.message))
+                message = plain(raw.message)
+                self._counts.update(message.get("usage"))
+                yield from self._start(message.get("id"), message.get("model"))
             case "message_delta":
-                self._end(_plain(event))
+                self._take_end(plain(raw))
             case "message_stop":
                 for index in list(self._open):
                     yield from self._end_block(index)
-                self.ended = True
+                self.complete = True
 
     def resume(self) -> None:
         """Go on with the stream that follows a pause."""
-        self._usage.next_request()
+        self._counts.next_request()
         self._open.clear()
-        self.stop, self.ended = None, False
-
-    @property
-    def content(self) -> list[Block]:
-        """The blocks so far; an unfinished call has no arguments, and says so."""
-        return [block.final() for block in self._blocks]
-
-    def failed(self, error: ErrorInfo) -> AssistantMessage:
-        """The message when the stream broke off: what had come, and the error."""
-        message = self._so_far("error")
-        message = replace(message, error=error)
-        return message if self.stop or not self._started else with_estimated_output(message)
+        self.stop, self.complete = None, False
 
     def message(self) -> AssistantMessage:
         """The message after the stream's end, by its stop reason. Every reason that is not a success is an error."""
         error = _stop_error(self.stop, self._stop_details)
-        if error is not None:
-            return self.failed(error)
-        message = self._so_far(_STOPS[self.stop or ""])
-        if message.stop_reason == "length":
-            return replace(message, content=self._without_cut_call())
-        return replace(message, stop_reason="toolUse" if tool_calls(message) else "stop")
+        return self._ended(_STOPS[self.stop or ""]) if error is None else self.failed(error)
 
-    def _so_far(self, reason: StopReason) -> AssistantMessage:
-        return replace(
-            self._message,
-            content=self.content,
-            usage=self._usage.total(),
-            stop_reason=reason,
-            raw_stop_reason=self.stop,
-        )
+    def _usage(self) -> Usage:
+        return self._counts.total()
 
-    def _without_cut_call(self) -> list[Block]:
-        """The token limit cuts the last block; a call there is complete only if its JSON is, and was written out."""
-        content = self.content
-        last = self._blocks[-1] if self._blocks else None
-        if last is not None and isinstance(call := content[-1], ToolCall) and (not last.json or call.arguments_error):
-            content[-1] = replace(call, arguments={}, arguments_error=cut_arguments(last.json))
-        return content
-
-    def _start(self, message: dict[str, Any]) -> Iterator[Event]:
-        self._usage.update(message.get("usage"))
-        if self._started:
-            return
-        self._started = True
-        served = message.get("model")
-        self._message = replace(
-            self._message,
-            response_id=message.get("id"),
-            response_model=served if served != self._message.model else None,
-            usage=self._usage.total(),
-        )
-        yield Start(self._message)
-
-    def _start_block(self, index: int, wire: dict[str, Any]) -> Iterator[Event]:
-        yield from self._end_block(index)
-        block = _Block(len(self._blocks), wire, self._message)
-        self._blocks.append(block)
-        self._open[index] = block
-        yield BlockStart(block.index, block.block)
-
-    def _delta(self, index: int, delta: Any) -> Iterator[Event]:
+    def _block(self, index: int) -> "_AnthropicBlock":
         block = self._open.get(index)
         if block is None:
             raise ProviderFailure(error_info("malformed", f"Content for block {index}, which is not open"))
-        if piece := block.add(delta):
-            yield Delta(block.index, piece)
+        return block
+
+    def _start_block(self, index: int, wire: dict[str, Any]) -> Iterator[Event]:
+        yield from self._end_block(index)
+        self._open[index], started = self._begin(_AnthropicBlock(wire, self._message))
+        yield started
 
     def _end_block(self, index: int) -> Iterator[Event]:
         block = self._open.pop(index, None)
-        if block is None:
-            return
-        if rest := block.end():
-            yield Delta(block.index, rest)
-        yield BlockEnd(block.index, block.block)
+        if block is not None:
+            yield from self._end(block)
 
-    def _end(self, event: dict[str, Any]) -> None:
-        self._usage.update(event.get("usage"))
+    def _take_end(self, event: dict[str, Any]) -> None:
+        self._counts.update(event.get("usage"))
         delta = event.get("delta") or {}
         self.stop = delta.get("stop_reason") or self.stop
         self._stop_details = delta.get("stop_details") or self._stop_details
 
 
-class _Block:
-    """One block as it streams in."""
+class _AnthropicBlock(OpenBlock):
+    """One block, with the parts of it that have no neutral meaning."""
 
-    def __init__(self, index: int, wire: dict[str, Any], message: AssistantMessage) -> None:
-        self.index = index
-        self.json = ""
-        self._joiner = TextJoiner()
-        self._wire = valid_json(wire)
-        self._ended = False
-        self.block = _neutral(self._wire, message)
+    def __init__(self, wire: dict[str, Any], message: AssistantMessage) -> None:
+        self._wire: dict[str, Any] = valid_json(wire)
+        super().__init__(_neutral(self._wire, message))
 
-    def add(self, delta: Any) -> str:
-        """Take in a delta; returns the text to show for it."""
+    def take(self, delta: Any) -> str:
+        """Take in a delta; returns the text that the block grows by."""
         match delta.type:
             case "text_delta" if isinstance(self.block, Text):
-                return self._grow(self._joiner.feed(delta.text))
+                return str(delta.text)
             case "thinking_delta" if isinstance(self.block, Thinking):
-                return self._grow(self._joiner.feed(delta.thinking))
+                return str(delta.thinking)
             case "input_json_delta":
-                return self._grow(self._joiner.feed(delta.partial_json))
-            case _:
-                self._merge(_plain(delta))
-                return ""
+                return str(delta.partial_json)
+        self._merge(plain(delta))
+        return ""
 
-    def end(self) -> str:
-        """The block is complete; returns the text that was still held back."""
-        self._ended = True
-        rest = self._grow(self._joiner.end())
-        self.block = self._complete()
-        return rest
-
-    def final(self) -> Block:
-        """The block if the stream ends here."""
-        if self._ended or not isinstance(self.block, ToolCall):
-            return self.block
-        return replace(self.block, arguments_error=unusable("The call was cut off", self.json))
-
-    def _grow(self, piece: str) -> str:
+    def complete(self) -> Block:
         match self.block:
-            case Text(text=text):
-                self.block = replace(self.block, text=text + piece)
-            case Thinking(thinking=thinking):
-                self.block = replace(self.block, thinking=thinking + piece)
-            case _:
-                self.json += piece
-        return "" if isinstance(self.block, Opaque) else piece
+            case ToolCall() if not self.json and isinstance(given := self._wire.get("input"), dict):
+                # Some servers send the arguments with the block's start; empty ones stand there otherwise.
+                return replace(self.block, arguments=given, provider_data=self._added())
+            case Opaque():
+                data = {**self._wire, "input": read_arguments(self.json)[0]} if self.json else self._wire
+                return replace(self.block, data=data)
+        return replace(super().complete(), provider_data=self._added())
 
     def _merge(self, delta: dict[str, Any]) -> None:
         """Deltas without neutral meaning: signatures, citations, whatever comes later. Text adds up, items collect."""
@@ -219,21 +137,10 @@ class _Block:
             old = self._wire.get(key)
             self._wire[key] = old + value if isinstance(old, str) and isinstance(value, str) else value
 
-    def _complete(self) -> Block:
-        match self.block:
-            case ToolCall():
-                arguments, error = read_arguments(self.json) if self.json else (self._given_input(), None)
-                return replace(self.block, arguments=arguments, arguments_error=error, provider_data=_added(self._wire))
-            case Opaque():
-                if self.json:
-                    self._wire["input"] = read_arguments(self.json)[0]
-                return replace(self.block, data=self._wire)
-        return replace(self.block, provider_data=_added(self._wire))
-
-    def _given_input(self) -> dict[str, Any]:
-        """Arguments that came with the block's start, as some servers send them; none otherwise."""
-        given = self._wire.get("input")
-        return given if isinstance(given, dict) else {}
+    def _added(self) -> dict[str, Any] | None:
+        """What the block has beside its neutral fields, in the order it came."""
+        neutral = _NEUTRAL_FIELDS[self._wire["type"]]
+        return {key: value for key, value in self._wire.items() if key not in neutral and value is not None} or None
 
 
 class _UsageCount:
@@ -266,39 +173,32 @@ class _UsageCount:
 
 
 def _usage(wire: dict[str, Any]) -> Usage:
-    fresh, output = _count(wire, "input_tokens"), _count(wire, "output_tokens")
-    read, written = _count(wire, "cache_read_input_tokens"), _count(wire, "cache_creation_input_tokens")
+    fresh, output = count(wire, "input_tokens"), count(wire, "output_tokens")
+    read, written = count(wire, "cache_read_input_tokens"), count(wire, "cache_creation_input_tokens")
     return Usage(
         input=fresh,
         output=output,
         cache_read=read,
         cache_write=written,
-        cache_write_1h=_count(wire.get("cache_creation"), "ephemeral_1h_input_tokens") or None,
-        reasoning=_count(wire.get("output_tokens_details"), "thinking_tokens") or None,
+        cache_write_1h=count(wire.get("cache_creation"), "ephemeral_1h_input_tokens") or None,
+        reasoning=count(wire.get("output_tokens_details"), "thinking_tokens") or None,
         total_tokens=fresh + read + written + output,
         raw=dict(wire) or None,
     )
 
 
-def _count(wire: Any, key: str) -> int:
-    value = wire.get(key) if isinstance(wire, dict) else None
-    return value if isinstance(value, int) else 0
-
-
-def _stop_error(stop: str | None, details: dict[str, Any] | None) -> ErrorInfo | None:
+def _stop_error(stop: str | None, details: dict[str, Any]) -> ErrorInfo | None:
     if stop in _STOPS:
         return None
     if stop == "refusal":
-        return error_info("refusal", _refusal(details or {}), code=(details or {}).get("category"))
+        why = details.get("explanation")
+        said = "The model refused to answer" + (f": {why}" if why else "")
+        return error_info("refusal", said, code=details.get("category"))
     if stop == "model_context_window_exceeded":
         return error_info("overflow", "The context window was full before the answer was complete", code=stop)
     if stop is None:
         return error_info("malformed", "The answer ended without a stop reason")
     return error_info("unknown", f"The answer ended with the unknown stop reason {stop}", code=stop)
-
-
-def _refusal(details: dict[str, Any]) -> str:
-    return "The model refused to answer" + (f": {why}" if (why := details.get("explanation")) else "")
 
 
 def _neutral(wire: dict[str, Any], message: AssistantMessage) -> Block:
@@ -312,15 +212,3 @@ def _neutral(wire: dict[str, Any], message: AssistantMessage) -> Block:
         case "tool_use":
             return ToolCall(id=wire.get("id") or "", name=wire.get("name") or "", arguments={})
     return Opaque(provider=message.provider, api=message.api, data=wire)
-
-
-def _added(wire: dict[str, Any]) -> dict[str, Any] | None:
-    """What the block has beside its neutral fields, in the order it came."""
-    neutral = _NEUTRAL_FIELDS.get(wire["type"], ())
-    return {key: value for key, value in wire.items() if key not in neutral and value is not None} or None
-
-
-def _plain(model: Any) -> dict[str, Any]:
-    """An SDK object as the JSON it was: unset fields stay out, names are the wire's."""
-    plain: dict[str, Any] = model.to_dict(mode="json")
-    return plain

@@ -10,7 +10,7 @@ from typing import Any, Literal, TypeAlias
 
 import msgspec
 
-from ...chord.errors import PerdureError
+from ...chord import PerdureError
 
 StopReason: TypeAlias = Literal["pending", "stop", "length", "toolUse", "error", "aborted", "deferred"]
 """Why a message ended. `pending` marks the streamed part of a message that has not ended yet."""
@@ -254,7 +254,7 @@ def text(value: str) -> Text:
     return Text(text=value)
 
 
-def call(name: str, id: str | None = None, /, **arguments: Any) -> ToolCall:  # noqa: A002
+def call(name: str, id: str | None = None, /, **arguments: Any) -> ToolCall:
     """A tool call block; without an id, whoever sends it gives it one (the scripted model does)."""
     return ToolCall(id=id or "", name=name, arguments=arguments)
 

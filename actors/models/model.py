@@ -4,7 +4,7 @@ import difflib
 from collections.abc import AsyncGenerator, Callable
 from typing import Protocol, TypeAlias
 
-from ...chord.errors import PerdureError
+from ...chord import PerdureError
 from .events import Event
 from .request import ModelRequest
 

@@ -133,7 +133,7 @@ class _Slot:
 
 def _readable(text: str) -> dict[str, Any] | None:
     """What can be read of unfinished JSON: an object, its last string cut where the text ends."""
-    from jiter import from_json  # noqa: PLC0415  (comes with the SDKs; nobody needs it before a call streams)
+    from jiter import from_json
 
     try:
         value = from_json(text.encode(errors="replace"), partial_mode="trailing-strings")

@@ -9,13 +9,19 @@ import math
 import re
 from typing import Any, NoReturn
 
-from ...chord.text import valid_text
+from msgspec.structs import replace
+
+from ...chord import valid_text
+from .messages import Block, ToolCall
 
 MAX_DEPTH = 128
 """Deepest nesting of a call's arguments; far above real ones, and below what documents may nest."""
 
 MAX_QUOTED = 2_000
 """Characters of unreadable arguments that are shown to the model again."""
+
+_TEXT = "arguments"
+"""Where a call's provider data keeps the text of its arguments."""
 
 _ESCAPE = re.compile(r'\\(u[0-9a-fA-F]{4}|["\\/bfnrt]|)', re.DOTALL)
 
@@ -63,6 +69,20 @@ def read_arguments(text: str) -> tuple[dict[str, Any], str | None]:
         return {}, unusable(f"The arguments are not a JSON object: {error}", text)
 
 
+def canonical_arguments(block: Block, text: str) -> Block:
+    """A finished call with the text of its arguments kept, where writing them down again would give another one."""
+    if not isinstance(block, ToolCall) or text == _compact(block.arguments) or not _is_exact(text):
+        return block
+    added = block.provider_data or {}
+    return replace(block, provider_data={**added, _TEXT: valid_text(text)})
+
+
+def arguments_text(call: ToolCall, *, own: bool) -> str:
+    """The arguments as JSON text: as the model wrote them when the call is its own, compact otherwise."""
+    kept = call.provider_data.get(_TEXT) if own and isinstance(call.provider_data, dict) else None
+    return kept if isinstance(kept, str) else _compact(call.arguments)
+
+
 def cut_arguments(text: str) -> str:
     """Why a call that the token limit cut off cannot be used, for the model to read."""
     reason = f"The call was cut off by the limit on output tokens after {len(text)} characters of arguments"
@@ -73,6 +93,18 @@ def unusable(reason: str, text: str) -> str:
     """An `arguments_error`: the reason, and the text that the model sent, bounded."""
     quoted = valid_text(text[:MAX_QUOTED]) + ("..." if len(text) > MAX_QUOTED else "")
     return f"{reason}. Received: {quoted}"
+
+
+def _compact(arguments: dict[str, Any]) -> str:
+    return json.dumps(arguments, separators=(",", ":"), ensure_ascii=False)
+
+
+def _is_exact(text: str) -> bool:
+    """Whether the text is a JSON object without any repair."""
+    try:
+        return isinstance(json.loads(text, parse_constant=_refuse, parse_float=_finite), dict)
+    except (ValueError, RecursionError):
+        return False
 
 
 def _load(text: str) -> Any:

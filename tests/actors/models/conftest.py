@@ -1,4 +1,6 @@
 import asyncio
+import functools
+import ssl
 from contextlib import aclosing
 
 import pytest
@@ -52,3 +54,12 @@ def ask():
         return events, events[-1].message
 
     return ask
+
+
+@pytest.fixture(autouse=True, scope="session")
+def one_certificate_store():
+    """Every client reads the machine's certificates, 50 ms each time; nothing here speaks TLS."""
+    patch = pytest.MonkeyPatch()
+    patch.setattr(ssl, "create_default_context", functools.cache(ssl.create_default_context))
+    yield
+    patch.undo()

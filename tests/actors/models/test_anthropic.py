@@ -5,7 +5,6 @@ import json
 from pathlib import Path
 
 import pytest
-
 from perdure.actors import models
 from perdure.actors.models import (
     ModelRequest,
@@ -97,7 +96,7 @@ def test_an_ending_that_is_no_success_is_an_error(stop, details, kind, words):
     assert (message.stop_reason, message.error.kind, message.raw_stop_reason) == ("error", kind, stop)
     assert words in message.error.message
     assert answer_text(message) == "Well"
-    assert (message.usage.output, message.usage.estimated) == (20, stop is None)
+    assert (message.usage.output, message.usage.estimated) == (20, False)
 
 
 def test_usage_keeps_what_later_events_leave_out():

@@ -108,7 +108,7 @@ def test_a_growing_argument_is_reported_as_what_was_added():
 
 
 def test_long_arguments_are_parsed_again_only_when_they_have_grown(monkeypatch):
-    import jiter  # noqa: PLC0415
+    import jiter
 
     parsed = []
     monkeypatch.setattr(jiter, "from_json", lambda data, **_: parsed.append(len(data)) or {"text": "x"})

@@ -1,7 +1,6 @@
 from types import SimpleNamespace
 
 import pytest
-
 from perdure.actors.models import (
     AssistantMessage,
     Opaque,
@@ -31,8 +30,8 @@ def turns(*messages, **options):
     return arrange(list(messages), MODEL, **options).turns
 
 
-def results(*pairs):
-    return ResultsTurn([Result(id, "t", [text(value)], is_error=error) for id, value, error in pairs])
+def results(*answers):
+    return ResultsTurn([Result(call_id, "t", [text(value)], is_error=error) for call_id, value, error in answers])
 
 
 HI = UserMessage(content="Hi")
@@ -102,11 +101,11 @@ def test_ids_are_mapped_one_to_one_and_always_alike(length):
     """B149."""
     stored = ["functions.bash:0", "", "y" * 446, "y" * 445 + "z", "a.b", "a_b", "é", "ok-1"]
     history = [HI]
-    for id in stored:
-        history += [said(call("t", id)), result(id)]
+    for call_id in stored:
+        history += [said(call("t", call_id)), result(call_id)]
     wire = [turn.results[0].id for turn in turns(*history, id_length=length) if isinstance(turn, ResultsTurn)]
     assert len(set(wire)) == len(stored)
-    assert all(0 < len(id) <= length and id.isascii() for id in wire)
+    assert all(0 < len(call_id) <= length and call_id.isascii() for call_id in wire)
     assert wire[-1] == "ok-1"
     assert wire[5] == "a_b"
     assert wire == [t.results[0].id for t in turns(*history, id_length=length) if isinstance(t, ResultsTurn)]

@@ -1,0 +1,84 @@
+"""The Chat Completions protocol for tests: streams to play, and the rules that strict servers check requests by."""
+
+import json
+from collections.abc import Iterator
+from itertools import pairwise
+from typing import Any
+
+from .testing import pieces, sse
+
+Wire = dict[str, Any]
+
+USAGE = {"prompt_tokens": 10, "completion_tokens": 20, "total_tokens": 30}
+DONE = b"data: [DONE]\n\n"
+
+
+def chunk(delta: Wire | None = None, *, finish: str | None = None, **more: Any) -> bytes:
+    """One chunk; without a delta and a finish reason it has no choices."""
+    choices = [] if delta is None else [{"index": 0, "delta": delta, "finish_reason": finish}]
+    base = {"id": "chatcmpl-1", "object": "chat.completion.chunk", "created": 1, "model": "gpt", "choices": choices}
+    return sse(None, {**base, **more})
+
+
+def text_chunks(text: str, *, field: str = "content", size: int = 5) -> list[bytes]:
+    """Text in pieces, in this field of the delta."""
+    return [chunk({field: piece}) for piece in pieces(text, size)]
+
+
+def call_chunks(index: int | None, call_id: str | None, name: str, arguments: str, *, size: int = 5) -> list[bytes]:
+    """A call: its head, then its arguments in pieces. A missing index is left out."""
+    place = {} if index is None else {"index": index}
+    head = {**place, "id": call_id, "type": "function", "function": {"name": name, "arguments": ""}}
+    tail = ({**place, "function": {"arguments": piece}} for piece in pieces(arguments, size) if piece)
+    return [chunk({"tool_calls": [fragment]}) for fragment in (head, *tail)]
+
+
+def chat_end(finish: str = "stop", *, usage: Wire | None = None) -> list[bytes]:
+    """The finish reason, the usage, the end mark."""
+    return [chunk({}, finish=finish), chunk(usage=USAGE if usage is None else usage), DONE]
+
+
+def chat_problems(body: Wire) -> list[str]:
+    """What a strict server would refuse a request for; empty when nothing."""
+    messages = body["messages"]
+    return [*_order_problems(messages), *_call_problems(messages), *_content_problems(messages)]
+
+
+def _order_problems(messages: list[Wire]) -> Iterator[str]:
+    roles = [message["role"] for message in messages if message["role"] != "system"]
+    if roles[-1:] == ["assistant"] or not roles:
+        yield "nothing is said to the model"
+    if any(before == after and before != "tool" for before, after in pairwise(roles)):
+        yield "roles do not alternate"
+    if roles[:1] == ["assistant"]:
+        yield "the model begins"
+
+
+def _call_problems(messages: list[Wire]) -> Iterator[str]:
+    ids = [call["id"] for message in messages for call in message.get("tool_calls", ())]
+    if len(ids) != len(set(ids)) or any(not 0 < len(call_id) <= 40 for call_id in ids):
+        yield "call ids are not unique or not valid"
+    waiting: list[str] = []
+    for message in messages:
+        if message["role"] == "tool":
+            if waiting[:1] != [message["tool_call_id"]]:
+                yield f"result {message['tool_call_id']} where {waiting[:1]} was expected"
+            waiting = waiting[1:]
+        elif waiting:
+            yield f"calls {waiting} are not answered"
+            waiting = []
+        waiting += [call["id"] for call in message.get("tool_calls", ())]
+    if waiting:
+        yield f"calls {waiting} are not answered"
+
+
+def _content_problems(messages: list[Wire]) -> Iterator[str]:
+    for message in messages:
+        content = message["content"]
+        if content is None and "tool_calls" in message:
+            continue
+        texts = [content] if not isinstance(content, list) else [p["text"] for p in content if p["type"] == "text"]
+        if any(not isinstance(text, str) or not text.strip() for text in texts):
+            yield f"blank text in {message['role']}"
+        for call in message.get("tool_calls", ()):
+            json.loads(call["function"]["arguments"])
