@@ -5,13 +5,14 @@ Everything here runs inside a commit block. Proved by tests/actors/conversation/
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol
+from typing import Any, Literal, Protocol, get_args
 
 import msgspec
 
 from ...chord import Draft, valid_text
 from ...storage.records import Json, JsonObject, SubmissionRecord
-from ..models import Content, Text, UserMessage, to_json
+from ..models import Content, Image, UserMessage, to_json
+from ..models.repair import valid_json
 from ..session.errors import InvalidValue, UnknownRecord
 from ..session.tx import BaseTx
 from .builtin import InboxDoc, LiveDoc, UserEntry
@@ -23,6 +24,7 @@ WhenBusy = Literal["steer", "follow_up", "reject"]
 Boundary = Literal["postTools", "final"]
 
 MODES = {"steer": "steer", "follow_up": "followUp"}
+MAX_REQUEST_ID_BYTES = 512
 
 
 class Runner(Protocol):
@@ -34,20 +36,32 @@ class Runner(Protocol):
 
 def content_json(content: UserInput, limit: int) -> Json:
     """Check and repair what was submitted. Raises InvalidValue, SubmissionTooLarge."""
-    if isinstance(content, str):
-        value: Json = valid_text(content)
-    elif isinstance(content, list) and content:
-        value = [msgspec.to_builtins(_repaired(block)) for block in content]
-    else:
-        raise InvalidValue("submit text, or a list of text and image blocks that is not empty")
+    value = valid_json(msgspec.to_builtins(_checked(content)))
     size = len(msgspec.json.encode(value))
     if size > limit:
         raise SubmissionTooLarge(f"the submission has {size:,} bytes; the limit is {limit:,}")
     return value
 
 
-def _repaired(block: Content) -> Content:
-    return msgspec.structs.replace(block, text=valid_text(block.text)) if isinstance(block, Text) else block
+def _checked(content: UserInput) -> UserInput:
+    """Refuse what could not be read again as a message, or says nothing."""
+    expected = "submit text, or a list of text and image blocks"
+    if not isinstance(content, str | list):
+        raise InvalidValue(f"{expected}, not {type(content).__name__}")
+    try:
+        checked = msgspec.convert(msgspec.to_builtins(content), str | list[Content])
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidValue(f"{expected}: {error}") from None
+    said = [checked] if isinstance(checked, str) else ["image" if isinstance(b, Image) else b.text for b in checked]
+    if not any(text.strip() for text in said):
+        raise InvalidValue(f"{expected}; this is blank")
+    return checked
+
+
+def _check_request_id(request_id: Any) -> None:
+    valid = isinstance(request_id, str) and valid_text(request_id) == request_id
+    if not valid or len(request_id.encode()) > MAX_REQUEST_ID_BYTES:
+        raise InvalidValue(f"a request id is text of at most {MAX_REQUEST_ID_BYTES} bytes of valid Unicode")
 
 
 async def submit_input(
@@ -56,12 +70,15 @@ async def submit_input(
     """Admit an input: placed with a run at once when the conversation is idle and nothing waits, else queued.
 
     A request id that the conversation knows gives the earlier submission and writes nothing.
-    Raises ConversationBusy, SubmissionTooLarge, RequestIdReused, UnknownRecord.
+    Raises ConversationBusy, SubmissionTooLarge, RequestIdReused, UnknownRecord, InvalidValue.
     """
+    if when_busy not in get_args(WhenBusy):
+        raise InvalidValue(f"when_busy is one of {', '.join(get_args(WhenBusy))}, not {when_busy!r}")
     if await tx.conversation(conversation_id) is None:
         raise UnknownRecord("conversation", conversation_id)
     value = content_json(content, tx.core.services.get(Settings).max_submission_bytes)
     if request_id is not None:
+        _check_request_id(request_id)
         known = await tx.submission_by_request(conversation_id, request_id)
         if known is not None and known.type != "input":
             raise RequestIdReused(f"request id {request_id!r} named a {known.type}")
