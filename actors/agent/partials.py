@@ -38,7 +38,7 @@ async def take_partial(tx: BaseTx, conversation_id: int) -> None:
     live = await tx.doc(LiveDoc, conversation_id)
     if "message" not in live.get("generation", {}):
         return
-    shown: JsonObject = live["generation"].pop("message").to_json()
+    shown: JsonObject = live["generation"].pop("message")
     message = interrupted(cast("AssistantMessage", from_json(shown)))
     await tx.append(AssistantEntry, model=[to_json(message)], conversation_id=conversation_id)
     await count_message(tx, conversation_id, message)
