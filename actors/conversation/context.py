@@ -40,7 +40,7 @@ def derive(entries: Sequence[EntryRecord]) -> ContextView:
     """Derive the context at the end of ``entries``, which are visible ones in id order, from the head on or earlier."""
     head = next((entry for entry in reversed(entries) if entry.head is not None), None)
     active = active_range(entries, head)
-    edits = _edits(entries, head)
+    edits = _edits(active)
     contributions = [list(_contribution(entry, edits.get(entry.id))) for entry in active]
     messages = settle_calls([message for contribution in contributions for message in contribution])
     return ContextView(head=head, entries=active, contributions=contributions, messages=lead(messages))
@@ -54,12 +54,11 @@ def active_range(entries: Sequence[EntryRecord], head: EntryRecord | None) -> li
     return [head, *kept]
 
 
-def _edits(entries: Sequence[EntryRecord], head: EntryRecord | None) -> dict[int, ContextEdit]:
-    start = 0 if head is None or head.head is None else head.head
+def _edits(active: Sequence[EntryRecord]) -> dict[int, ContextEdit]:
+    """Give the newest edit of each entry; those before the active range no longer count."""
     newest: dict[int, ContextEdit] = {}
-    for entry in sorted(entries, key=lambda entry: entry.id):
-        if entry.id >= start:
-            newest.update({edit.target: edit for edit in entry.edits or ()})
+    for entry in sorted(active, key=lambda entry: entry.id):
+        newest.update({edit.target: edit for edit in entry.edits or ()})
     return newest
 
 

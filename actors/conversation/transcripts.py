@@ -29,31 +29,40 @@ class Transcripts:
         core.subscribe(self._published, self._kept.clear)
 
     async def active(self, conversation_id: int, at: int | None = None) -> list[EntryRecord]:
-        """Give the entries from the newest head on, up to and including entry ``at``, as far as they are durable."""
+        """Give the active range, as far as it is durable, or as it was when ``at`` was the newest entry."""
         await self._core.drained()
-        entries = self._kept.get(conversation_id)
-        if entries is None:
+        while (entries := self._kept.get(conversation_id)) is None:
             async with self._loading:
-                entries = self._kept.get(conversation_id) or await self._load(conversation_id)
+                if conversation_id not in self._kept:
+                    await self._load(conversation_id)
+        if at is not None and entries and entries[0].head is not None and entries[0].id > at:
+            return await self._read(conversation_id, at)
         return list(entries) if at is None else [entry for entry in entries if entry.id <= at]
 
-    async def _load(self, conversation_id: int) -> list[EntryRecord]:
+    async def _load(self, conversation_id: int) -> None:
         if await self._core.storage.conversation(self._core.key, conversation_id) is None:
             raise UnknownRecord("conversation", conversation_id)
         self._arrived.clear()
-        marker = await self._core.storage.latest_head_marker(self._core.key, conversation_id)
-        first = None if marker is None else marker.head
-        read = await self._scan(conversation_id, first)
+        read = await self._read(conversation_id, None)
         while len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
         self._kept[conversation_id] = read
         for entry in self._arrived:
             self._add(entry)
-        return self._kept[conversation_id]
 
-    async def _scan(self, conversation_id: int, first: int | None) -> list[EntryRecord]:
+    async def _read(self, conversation_id: int, at: int | None) -> list[EntryRecord]:
+        """Read an active range from storage, again if a head comes meanwhile that keeps more."""
+        marker = await self._core.storage.latest_head_marker(self._core.key, conversation_id, at)
+        while True:
+            read = await self._scan(conversation_id, _first(marker), at)
+            newest = next((entry for entry in reversed(read) if entry.head is not None), None)
+            if _first(newest) >= _first(marker):
+                return active_range(read, newest)
+            marker = newest
+
+    async def _scan(self, conversation_id: int, first: int, last: int | None) -> list[EntryRecord]:
         read: list[EntryRecord] = []
-        query = EntryQuery(conversation_id=conversation_id, min_entry_id=first, order="ascending")
+        query = EntryQuery(conversation_id=conversation_id, min_entry_id=first, max_entry_id=last, order="ascending")
         page = await self._core.storage.scan_entries(self._core.key, query, PAGE)
         read.extend(page.items)
         while page.next is not None:
@@ -69,7 +78,16 @@ class Transcripts:
 
     def _add(self, entry: EntryRecord) -> None:
         kept = self._kept.get(entry.conversation_id)
-        if kept is not None and all(entry.id > known.id for known in (kept[:1] + kept[-1:])):
+        if kept is None or not all(entry.id > known.id for known in (kept[:1] + kept[-1:])):
+            return
+        if entry.head is None:
             kept.append(entry)
-            if entry.head is not None:
-                self._kept[entry.conversation_id] = active_range(kept, entry)
+        elif entry.head >= _first(kept[0] if kept else None):
+            self._kept[entry.conversation_id] = active_range([*kept, entry], entry)
+        else:
+            del self._kept[entry.conversation_id]  # it keeps more than is here
+
+
+def _first(marker: EntryRecord | None) -> int:
+    """Give the first entry that stays in context; 0 when nothing says so."""
+    return 0 if marker is None or marker.head is None else marker.head
