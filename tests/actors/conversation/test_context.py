@@ -1,6 +1,5 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from perdure.actors.conversation.context import active_range, derive
 from perdure.actors.models import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage, plain_text
 from perdure.storage.records import ContextEdit, EntryRecord
@@ -220,7 +219,7 @@ STOPS = st.sampled_from(["stop", "stop", "length", "aborted", "error", "deferred
 @st.composite
 def answers(draw):
     calls = draw(st.lists(IDS, max_size=3, unique=True))
-    blocks = [*draw(st.lists(st.just("text"), max_size=1)), *(("t", id) for id in calls)]
+    blocks = [*draw(st.lists(st.just("text"), max_size=1)), *(("t", one) for one in calls)]
     return said(*blocks, stop=draw(STOPS)) if blocks else said("nothing", stop=draw(STOPS))
 
 
@@ -237,15 +236,15 @@ MESSAGES = st.one_of(
 @st.composite
 def histories(draw, *, edits: bool = True, heads: bool = True):
     entries: list[EntryRecord] = []
-    for id in range(1, draw(st.integers(0, 14)) + 1):
+    for at in range(1, draw(st.integers(0, 14)) + 1):
         said_here = draw(st.lists(MESSAGES, max_size=2))
-        targets = st.integers(1, id)
+        targets = st.integers(1, at)
         edit = None
         if edits and draw(st.integers(0, 5)) == 0:
             new = draw(st.lists(MESSAGES, max_size=2))
             edit = [replace(0, draw(targets), *new).edits[0] if new else omit(0, draw(targets)).edits[0]]
         head = draw(targets) if heads and draw(st.integers(0, 7)) == 0 else None
-        entries.append(entry(id, *said_here, head=head, edits=edit))
+        entries.append(entry(at, *said_here, head=head, edits=edit))
     return entries
 
 

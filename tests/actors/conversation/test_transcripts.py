@@ -1,0 +1,251 @@
+import asyncio
+
+import perdure
+import pytest
+from perdure.actors.conversation.transcripts import MAX_KEPT, PAGE, Transcripts
+from perdure.storage.faulty import FaultyStorage
+
+from .support import go, history, quiet, scene
+
+
+class HeldReads(FaultyStorage):
+    """Scans of entries wait until they are let go: before they read, or between reading and returning."""
+
+    def __init__(self):
+        super().__init__(perdure.MemoryStorage())
+        self.before = asyncio.Event()
+        self.after = asyncio.Event()
+        self.waiting = asyncio.Event()
+        self.scans = 0
+        self.let_go()
+
+    def hold(self, when):
+        self.waiting.clear()
+        getattr(self, when).clear()
+
+    def let_go(self):
+        self.before.set()
+        self.after.set()
+
+    async def next_wake(self, after=-1):
+        return await self.inner.next_wake(after)
+
+    async def scan_entries(self, session, query, limit, cursor=None):
+        self.scans += 1
+        await self._pass(self.before)
+        page = await super().scan_entries(session, query, limit, cursor)
+        await self._pass(self.after)
+        return page
+
+    async def _pass(self, event):
+        if not event.is_set():
+            self.waiting.set()
+            await event.wait()
+
+
+async def transcripts(s):
+    return (await s.system.core("s")).part(Transcripts, Transcripts)
+
+
+async def add(conversation, count=1, **options):
+    """Append notes and give the id of the last."""
+    async with conversation.commit() as tx:
+        for _ in range(count):
+            entry = await tx.append("note", **options)
+    return entry.id
+
+
+def ids(entries):
+    return [entry.id for entry in entries]
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_what_is_published_while_a_transcript_is_read_is_in_it_once(when):
+    """CX-12: late loads race with publications, whichever of them is faster."""
+
+    async def main():
+        storage = HeldReads()
+        async with scene(storage=storage) as s:
+            first = await add(s.root)
+            kept = await transcripts(s)
+            storage.hold(when)
+            reading = asyncio.ensure_future(kept.active(1))
+            await storage.waiting.wait()
+            second = await add(s.root)
+            storage.let_go()
+            assert ids(await reading) == [first, second]
+            third = await add(s.root)
+            assert ids(await kept.active(1)) == [first, second, third]
+
+    go(main)
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_head_that_comes_while_a_transcript_is_read_is_applied(when):
+    async def main():
+        storage = HeldReads()
+        async with scene(storage=storage) as s:
+            await add(s.root, 2)
+            kept = await transcripts(s)
+            storage.hold(when)
+            reading = asyncio.ensure_future(kept.active(1))
+            await storage.waiting.wait()
+            marker = await add(s.root, head="self")
+            tail = await add(s.root)
+            storage.let_go()
+            assert ids(await reading) == [marker, tail]
+
+    go(main)
+
+
+def test_a_head_that_keeps_more_than_the_one_before_is_read_in_full():
+    async def main():
+        storage = HeldReads()
+        async with scene(storage=storage) as s:
+            old = [await add(s.root) for _ in range(3)]
+            await add(s.root, head="self")
+            kept = await transcripts(s)
+            storage.hold("before")
+            reading = asyncio.ensure_future(kept.active(1))
+            await storage.waiting.wait()
+            marker = await add(s.root, head=old[1])
+            storage.let_go()
+            assert ids(await reading) == [marker, *old[1:]]
+            wider = await add(s.root, head=old[0])
+            assert ids(await kept.active(1)) == [wider, *old]
+
+    go(main)
+
+
+def test_other_conversations_are_not_disturbed_by_a_load():
+    async def main():
+        storage = HeldReads()
+        async with scene(storage=storage) as s:
+            other = await s.session.create_conversation()
+            here, there = await add(s.root), await add(other)
+            kept = await transcripts(s)
+            assert ids(await kept.active(other.id)) == [there]
+            storage.hold("after")
+            reading = asyncio.ensure_future(kept.active(1))
+            await storage.waiting.wait()
+            later = await add(other)
+            storage.let_go()
+            assert ids(await reading) == [here]
+            assert ids(await kept.active(other.id)) == [there, later]
+
+    go(main)
+
+
+def test_a_transcript_is_read_from_storage_once_and_then_grows_by_publications():
+    """P10: a request costs its new entries."""
+
+    async def main():
+        storage = HeldReads()
+        async with scene(storage=storage) as s:
+            await add(s.root)
+            kept = await transcripts(s)
+            await asyncio.gather(*(kept.active(1) for _ in range(5)))
+            scans = storage.scans
+            assert scans == 1
+            for _ in range(3):
+                await add(s.root)
+                await kept.active(1)
+            assert storage.scans == scans
+            assert len(await kept.active(1)) == 4
+
+    go(main)
+
+
+def test_an_empty_transcript_is_read_once_too():
+    async def main():
+        storage = HeldReads()
+        async with scene(storage=storage) as s:
+            kept = await transcripts(s)
+            assert [await kept.active(1), await kept.active(1)] == [[], []]
+            assert storage.scans == 1
+
+    go(main)
+
+
+def test_a_long_transcript_is_read_page_after_page(storage):
+    async def main():
+        async with scene(storage=storage) as s:
+            await add(s.root, PAGE * 2 + 1)
+            assert ids(await (await transcripts(s)).active(1)) == ids(await history(s.root))
+
+    go(main)
+
+
+def test_everybody_gets_a_list_of_his_own():
+    """CX-12."""
+
+    async def main():
+        async with scene() as s:
+            await add(s.root)
+            kept = await transcripts(s)
+            (await kept.active(1)).clear()
+            assert len(await kept.active(1)) == 1
+
+    go(main)
+
+
+def test_only_so_many_transcripts_are_kept():
+    """P10."""
+
+    async def main():
+        async with scene() as s:
+            kept = await transcripts(s)
+            conversations = [await s.session.create_conversation() for _ in range(MAX_KEPT + 3)]
+            for one in conversations:
+                await add(one)
+                await kept.active(one.id)
+            assert len(kept._kept) == MAX_KEPT
+            assert len(await kept.active(conversations[0].id)) == 1
+
+    go(main)
+
+
+def test_an_unknown_conversation_has_no_transcript():
+    async def main():
+        async with scene() as s:
+            with pytest.raises(perdure.UnknownRecord):
+                await (await transcripts(s)).active(99)
+
+    go(main)
+
+
+@pytest.mark.parametrize("loaded", [False, True], ids=["read late", "kept"])
+def test_a_past_entry_shows_the_range_that_was_active_then(loaded):
+    """CX-10: later heads and edits have no say in it."""
+
+    async def main():
+        async with scene() as s:
+            kept = await transcripts(s)
+            if loaded:
+                await kept.active(1)
+            old = [await add(s.root) for _ in range(3)]
+            first = await add(s.root, head=old[1])
+            after = await add(s.root)
+            second = await add(s.root, head="self")
+            assert ids(await kept.active(1)) == [second]
+            assert ids(await kept.active(1, after)) == [first, old[1], old[2], after]
+            assert ids(await kept.active(1, first)) == [first, old[1], old[2]]
+            assert ids(await kept.active(1, old[1])) == old[:2]
+
+    go(main)
+
+
+def test_a_restart_reads_what_is_stored(storage):
+    async def main():
+        async with scene(storage=storage) as s:
+            await add(s.root, 2)
+            marker = await add(s.root, head="self")
+            tail = await add(s.root)
+        async with scene(storage=storage) as s:
+            kept = await transcripts(s)
+            assert ids(await kept.active(1)) == [marker, tail]
+            s.system.kill("session:s")
+            await quiet()
+            assert ids(await (await transcripts(s)).active(1)) == [marker, tail]
+
+    go(main)
