@@ -31,8 +31,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
 
 async def configure(tx: BaseTx, conversation_id: int, agent: Agent) -> None:
     """Apply choices to a conversation in any commit, also in the one that creates it. Raises InvalidValue."""
+    given = _checked(agent)
     draft = await tx.doc(AgentDoc, conversation_id)
-    given: dict[str, Any] = copy_json(msgspec.to_builtins(agent))
     if given.get("model") is not None:
         given["model"] = model_ref(given["model"])
     for name, value in given.items():
@@ -40,6 +40,15 @@ async def configure(tx: BaseTx, conversation_id: int, agent: Agent) -> None:
             draft.pop(name, None)
         else:
             draft[name] = value
+
+
+def _checked(agent: Agent) -> dict[str, Any]:
+    try:
+        given: dict[str, Any] = copy_json(msgspec.to_builtins(agent))
+        msgspec.convert(given, Agent)
+    except (msgspec.ValidationError, TypeError) as error:
+        raise InvalidValue(f"this is no Agent: {error}") from None
+    return given
 
 
 def model_ref(name: str) -> dict[str, str]:

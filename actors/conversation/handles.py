@@ -177,9 +177,10 @@ class Conversation(_Handle):
         return derive(await core.part(Transcripts, Transcripts).active(self.id, at))
 
     async def entries(self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None) -> Page[EntryRecord]:
-        """Page the whole visible history, newest first by default."""
+        """Page the whole visible history, newest first by default. Raises UnknownRecord."""
         core = await self._core()
         await core.drained()
+        await self._exists(core)
         query = EntryQuery(conversation_id=self.id, order=order)
         return await core.storage.scan_entries(core.key, query, limit, cursor)
 
