@@ -153,7 +153,7 @@ class MemorySession:
 
     def _chain(self, conversation_id: int) -> Iterator[tuple[int, int | None]]:
         wanted: int | None = conversation_id
-        while wanted is not None:
+        while wanted in self.conversations:
             parent = codec.decode_conversation(self.conversations[wanted]).parent
             yield wanted, None if parent is None else parent.at
             wanted = None if parent is None else parent.conversation_id

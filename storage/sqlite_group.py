@@ -47,8 +47,6 @@ ADD_SUBMISSION = "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)"
 SET_SUBMISSION = """
 UPDATE submissions SET status = ?4, settled = ?5, body = ?6
 WHERE rid = ?1 AND settled = 0 AND conversation = ?2 AND request_id IS ?3"""
-HOLDS_TASK = "SELECT 1 FROM live_tasks WHERE rid = ? AND body = ?"
-HOLDS_SUBMISSION = "SELECT 1 FROM submissions WHERE rid = ? AND body = ?"
 HOLDER = """
 SELECT 'a conversation' FROM conversations WHERE rid = ?1
 UNION ALL SELECT 'an entry' FROM entries WHERE rid = ?1
@@ -196,7 +194,7 @@ class Group:
     def _write_tasks(self) -> None:
         self._run(ADD_TASK, self._new_tasks.items())
         if not self._run(SET_TASK, self._tasks.items()):
-            self._add_missing(ADD_TASK, HOLDS_TASK, self._tasks.items())
+            self._set_or_add(SET_TASK, ADD_TASK, self._tasks.items())
         if not self._run(DROP_TASK, self._dropped_tasks):
             for (rid,) in self._dropped_tasks:
                 self._check_free(rid)
@@ -204,13 +202,12 @@ class Group:
 
     def _write_submissions(self) -> None:
         self._run(ADD_SUBMISSION, self._new_submissions.values())
-        if not self._run(SET_SUBMISSION, self._submissions.values()):
-            self._add_missing(ADD_SUBMISSION, HOLDS_SUBMISSION, self._submissions.values())
+        self._set_or_add(SET_SUBMISSION, ADD_SUBMISSION, self._submissions.values())
 
-    def _add_missing(self, add: str, holds: str, rows: Iterable[Row]) -> None:
-        """Insert those rows that no update found: their ids were handed out before but not used."""
+    def _set_or_add(self, change: str, add: str, rows: Iterable[Row]) -> None:
+        """Insert a row that no update finds, if its id was handed out before but not used."""
         for row in rows:
-            if not self._connection.execute(holds, (row[0], row[-1])).fetchone():
+            if self._connection.execute(change, row).rowcount == 0:
                 self._check_free(row[0])
                 self._connection.execute(add, row)
 
