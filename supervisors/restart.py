@@ -132,20 +132,13 @@ class Backoff:
 
     def longest_s(self, restarts: int) -> float:
         """The most seconds that ``restarts`` restarts in a row can spend waiting."""
-        steps = min(restarts, self._growing_steps())
-        total = sum(self._base_s(attempt) for attempt in range(1, steps + 1)) + (restarts - steps) * self.max_s
-        return total * (1 + self.jitter)
+        return sum(self._base_s(attempt) for attempt in range(1, restarts + 1)) * (1 + self.jitter)
 
     def _base_s(self, attempt: int) -> float:
-        if attempt > self._growing_steps():
-            return self.max_s if self.factor > 1 and self.first_s > 0 else self.first_s
-        return min(self.max_s, self.first_s * self.factor ** (attempt - 1))
-
-    def _growing_steps(self) -> int:
-        """How many attempts lie below the bound. Keeps the power from overflowing at attempt 1,000."""
-        if self.first_s == 0 or self.factor == 1:
-            return 0
-        return math.ceil(math.log(self.max_s / self.first_s) / math.log(self.factor))
+        try:
+            return min(self.max_s, self.first_s * self.factor ** (attempt - 1))
+        except OverflowError:  # the power alone is beyond floats
+            return self.max_s if self.first_s else 0.0
 
 
 def check_budget(intensity: Intensity, backoff: Backoff) -> None:

@@ -34,7 +34,7 @@ class BackgroundThread(Generic[T]):
     which makes ``value``, and left by ``close``. ``call`` is the bridge to it.
 
     A host that forgets to close loses nothing but time: when the main thread ends, a watcher closes what is open; and
-    the thread is a daemon, so it cannot hold the process up.
+    the thread is a daemon, as are those that are started on it, so none of them can hold the process up.
 
     Raises:
         BaseException: what making or entering the value raised; the thread has ended then.
@@ -116,6 +116,15 @@ class BackgroundThread(Generic[T]):
         if failure is not None:
             raise failure
 
+    def close_within(self, seconds: float) -> None:
+        """Close at the end of the process: with patience for half of the time, then by cancelling what still runs."""
+        with contextlib.suppress(BaseException):  # nobody is left to tell
+            self.close(seconds / 2)
+        if self._thread.is_alive() and self._task is not None:
+            with contextlib.suppress(RuntimeError):
+                self._loop.call_soon_threadsafe(self._task.cancel)
+            self._thread.join(seconds / 2)
+
     def _run(self) -> None:
         try:
             asyncio.run(self._live())
@@ -127,6 +136,7 @@ class BackgroundThread(Generic[T]):
 
     async def _live(self) -> None:
         self._loop = asyncio.get_running_loop()
+        self._task = asyncio.current_task()
         self._closing = asyncio.Event()
         async with self._factory() as value:
             self._opened.set_result(value)
@@ -156,5 +166,4 @@ def _close_at_exit() -> None:
     threading.main_thread().join()
     until = time.monotonic() + EXIT_GRACE_S
     for background in list(_open):
-        with contextlib.suppress(BaseException):  # nobody is left to tell
-            background.close(max(0.0, until - time.monotonic()))
+        background.close_within(max(0.0, until - time.monotonic()))

@@ -135,10 +135,9 @@ class _JumpingSelector:
     def select(self, timeout: float | None = None) -> Any:
         if timeout is not None and timeout <= 0:  # something is ready to run
             return self._selector.select(timeout)
+        # Never longer than that, also without a timer to jump to: returning early is harmless to the loop, and what is
+        # behind this selector may be another clock's, whose jump made something ready to run.
         arrived = self._selector.select(self._quiet_s if timeout is None else min(timeout, self._quiet_s))
-        if arrived:
-            return arrived
-        if self._clock.may_jump():
+        if not arrived and self._clock.may_jump():
             self._clock.jump()
-            return []
-        return self._selector.select(timeout)
+        return arrived
