@@ -9,7 +9,6 @@ from typing import NamedTuple
 
 import pykka
 import pytest
-
 from perdure.actors.runtime import Actor, ActorCrashed, ActorDead, ActorRef, ActorSystem
 from perdure.chord.errors import PerdureError
 
@@ -166,9 +165,9 @@ async def test_a_subclass_need_not_call_init():
 
 
 def test_an_actor_is_not_made_outside_of_a_system():
-    with pytest.raises(TypeError, match="system.spawn"):
+    with pytest.raises(TypeError, match=r"system\.spawn"):
         Echo()
-    with pytest.raises(TypeError, match="system.spawn"):
+    with pytest.raises(TypeError, match=r"system\.spawn"):
         Echo.start()
 
 
@@ -178,7 +177,7 @@ async def test_a_constructor_may_not_make_a_second_actor_for_itself():
             Echo()
 
     async with ActorSystem() as system:
-        with pytest.raises(TypeError, match="system.spawn"):
+        with pytest.raises(TypeError, match=r"system\.spawn"):
             system.spawn(Greedy, id="greedy")
         assert system.ref("greedy") is None
 

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from perdure.actors.runtime import Actor, ActorSystem, AskCycle
 from perdure.chord.errors import PerdureError
 
@@ -57,7 +56,7 @@ async def test_two_actors_that_ask_each_other_at_the_same_time_do_not_wait_for_e
         answers = await asyncio.gather(
             one.ask(["two"], block=False), two.ask(["one"], block=False), return_exceptions=True
         )
-        assert ["AskCycle"] == [type(answer).__name__ for answer in answers if isinstance(answer, Exception)]
+        assert [type(answer).__name__ for answer in answers if isinstance(answer, Exception)] == ["AskCycle"]
 
 
 async def test_stopping_itself_and_waiting_for_it_is_refused_also_in_on_start():

@@ -10,7 +10,6 @@ import threading
 import time
 
 import pytest
-
 from perdure.actors.runtime import Actor, ActorSystem, AskTimeout, BackgroundThread, SystemStopped, WouldBlock
 from perdure.chord.errors import PerdureError
 
@@ -177,16 +176,25 @@ SCRIPTS = {
 }
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=SCRIPTS)
-def test_a_host_ends_within_five_seconds_and_closes_though_it(script):
-    process = subprocess.Popen(
-        [sys.executable, "-c", HEAD + SCRIPTS[script]],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        env=os.environ,
-    )
-    if "interrupted" in script:
+@pytest.fixture(scope="module")
+def hosts():
+    """All of them at once: most of their time is waiting."""
+    return {
+        name: subprocess.Popen(
+            [sys.executable, "-c", HEAD + script],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            env=os.environ,
+        )
+        for name, script in SCRIPTS.items()
+    }
+
+
+@pytest.mark.parametrize("name", SCRIPTS)
+def test_a_host_ends_within_five_seconds_and_closes_though_it(name, hosts):
+    process = hosts[name]
+    if "interrupted" in name:
         assert process.stdout.readline() == "ready\n"
         process.send_signal(signal.SIGINT)
     began = time.monotonic()

@@ -4,8 +4,8 @@ import asyncio
 import time
 
 import pytest
-
-from perdure.actors.runtime import SystemClock, clock as clock_module
+from perdure.actors.runtime import SystemClock
+from perdure.actors.runtime import clock as clock_module
 from perdure.actors.runtime.clock import LONGEST_NAP_S, TimerQueue
 
 

@@ -10,7 +10,6 @@ import sys
 import weakref
 
 import pytest
-
 from perdure.actors.runtime import Actor, ActorCrashed, ActorDead, ActorSystem
 from perdure.chord.errors import PerdureError
 

@@ -6,7 +6,6 @@ import time
 
 import pytest
 import structlog
-
 from perdure.actors.runtime import Actor, ActorSystem, events
 
 

@@ -6,7 +6,6 @@ import threading
 
 import pykka
 import pytest
-
 from perdure.actors.runtime import ActorFuture, AskTimeout, WouldBlock, adopt
 from perdure.chord.errors import PerdureError
 
@@ -44,10 +43,7 @@ async def test_many_tasks_may_await_one_future_more_than_once():
 
 async def test_an_exception_is_raised_from_every_await_with_the_same_traceback_length():
     future = ActorFuture()
-    try:
-        raise ValueError("bad")
-    except ValueError:
-        future.set_exception()
+    future.set_exception(ValueError("bad"))
 
     def depth(error):
         count, frame = 0, error.__traceback__

@@ -3,7 +3,6 @@
 import asyncio
 
 import pytest
-
 from perdure.actors.runtime import (
     Actor,
     ActorCrashed,

@@ -3,7 +3,6 @@
 import contextvars
 
 import pytest
-
 from perdure.actors.runtime.errors import MailboxFull, WouldBlock
 from perdure.actors.runtime.mailbox import Letter, Mailbox
 

@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-
 from perdure.actors.runtime import Actor, ActorDead, ActorSystem
 from perdure.actors.runtime import scheduler as scheduler_module
 from perdure.actors.runtime.scheduler import Scheduler

@@ -5,7 +5,6 @@ import threading
 
 import pykka
 import pytest
-
 from perdure.actors.runtime import Actor, ActorDead, ActorSystem
 from perdure.actors.runtime.mailbox import Letter
 

@@ -5,7 +5,6 @@ import asyncio
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-
 from perdure.actors.runtime import Actor, ActorSystem, Backoff, ChildSpec, Supervisor, VirtualClock
 
 STRATEGIES = ["one_for_one", "one_for_all", "rest_for_one"]

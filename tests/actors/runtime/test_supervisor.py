@@ -1,9 +1,10 @@
 """Supervisors: failing starts, budgets, escalation, shutdown, and children that come and go."""
 
 import asyncio
+import contextlib
+import itertools
 
 import pytest
-
 from perdure.actors.runtime import (
     Actor,
     ActorCrashed,
@@ -265,7 +266,7 @@ async def test_a_child_that_dies_at_every_start_is_restarted_exactly_as_often_as
             id="supervisor",
         )
         await settle(clock)
-        waits = [later - earlier for earlier, later in zip(times, times[1:], strict=False)]
+        waits = [later - earlier for earlier, later in itertools.pairwise(times)]
         assert waits == pytest.approx([1.0, 2.1, 4.0, 8.72, 8.0])
         ended = await supervisor.when_ended()
         assert ended.kind == "crashed"
@@ -480,13 +481,12 @@ async def test_children_stop_one_after_the_other_in_reverse_order(strategy):
 
 
 async def test_independent_children_stop_side_by_side():
-    stopping = []
+    stopping, all_here = [], asyncio.Barrier(3)
 
     class Meeting(Child):
         async def on_stop(self):
             stopping.append(self.id)
-            while len(stopping) < 3:
-                await asyncio.sleep(0)
+            await all_here.wait()
 
     async with ActorSystem() as system:
         supervisor = system.spawn(Supervisor, children=[ChildSpec(name, Meeting) for name in "abc"])
@@ -617,10 +617,8 @@ async def test_a_child_added_in_the_turn_of_the_stop_is_refused_or_stopped():
             stopped = supervisor.stop(block=False)
             for _ in range(late):
                 await asyncio.sleep(0)
-            try:
+            with contextlib.suppress(ActorDead):
                 actor.start_child(ChildSpec("late", Child))
-            except ActorDead:
-                pass
             await stopped
             assert len(system) == 0
 

@@ -4,7 +4,6 @@ import asyncio
 import threading
 
 import pytest
-
 from perdure.actors.runtime import (
     Actor,
     ActorCrashed,
@@ -33,6 +32,12 @@ def run(coro):
 
 
 def test_actors_supervisors_threads_and_clocks_work():
+    class Watching(Supervisor):
+        def on_child_started(self, child_id, ref):
+            started.put_nowait(ref)
+
+    started = asyncio.Queue()
+
     async def main():
         async with ActorSystem() as system:
             ref = system.spawn(Worker)
@@ -42,13 +47,12 @@ def test_actors_supervisors_threads_and_clocks_work():
                 ref.ask(3)
             with pytest.raises(ActorCrashed):
                 await ref.ask(SystemExit(1), block=False)
-            system.spawn(Supervisor, children=[ChildSpec("c", Worker)])
-            while system.ref("c") is None or not system.ref("c").is_alive():
-                await asyncio.sleep(0)
-            first = system.ref("c")
+            system.spawn(Watching, children=[ChildSpec("c", Worker)])
+            first = await started.get()
             first.tell(ValueError("bad"))
-            while system.ref("c") in (None, first):
-                await asyncio.sleep(0.001)
+            second = await started.get()
+            assert second is not first
+            assert system.ref("c") is second
             await SystemClock().sleep(0.001)
             clock = VirtualClock()
             sleeper = asyncio.create_task(clock.sleep(60))

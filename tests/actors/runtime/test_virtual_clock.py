@@ -6,7 +6,6 @@ import threading
 import time
 
 import pytest
-
 from perdure.actors.runtime import Actor, ActorSystem, VirtualClock
 
 
