@@ -81,7 +81,7 @@ def text_changes(old: str, new: str, path: Path) -> list[Op]:
         return appended(path, new[len(old) :])
     kept = _overlap(old, new)
     # Two operations repeat the path and their frame; a short overlap does not pay for that.
-    if kept <= len(str(path)) + 12 and kept < len(new):
+    if not kept or (kept < len(new) and kept <= len(str(path)) + 12):
         return [["s", path, new]]
     trim: Op = ["t", path, utf16_length(old[: len(old) - kept])]
     return [trim, ["a", path, new[kept:]]] if kept < len(new) else [trim]

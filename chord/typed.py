@@ -47,7 +47,7 @@ class _StructView:
         object.__setattr__(self, "_object", value)
         object.__setattr__(self, "_kind", kind)
 
-    @property
+    @property  # type: ignore[misc]
     def __class__(self) -> Any:  # what isinstance asks
         return self._kind
 
@@ -132,7 +132,11 @@ def _container_reader(kind: type, view_kind: Callable[[Json, Reader], Any], item
 
 def _late(annotation: Any) -> Reader:
     """A reader made when it is first needed, so that a struct may hold lists of itself."""
-    return lambda raw: _cached_reader(annotation)(raw)
+
+    def reader(raw: Json) -> Any:
+        return _cached_reader(annotation)(raw)
+
+    return reader
 
 
 _cached_reader = cache(_reader)
