@@ -45,15 +45,23 @@ class Forest:
 
     def wake(self) -> int | None:
         """Tell when the session must be active without being asked: 0 for now, a stored deadline in ms, or never."""
-        if self._active:
-            return 0
+        return 0 if self._active else self.deadline()
+
+    def deadline(self) -> int | None:
+        """Tell the earliest deadline (ms) that was not taken yet."""
         while self._earliest and self._deadlines.get(self._earliest[0][1]) != self._earliest[0][0]:
             heapq.heappop(self._earliest)
         return self._earliest[0][0] if self._earliest else None
 
-    def due(self, now: int) -> list[int]:
-        """Name the tasks whose deadline is at or before ``now`` (ms), in order of deadline."""
-        return [task for until, task in sorted((u, t) for t, u in self._deadlines.items() if u <= now)]
+    def take_due(self, now: int) -> list[int]:
+        """Take the deadlines that lie at or before ``now`` (ms) and name their tasks, in order of deadline.
+
+        A deadline is taken once: a task that then still waits for others is looked at again when those end.
+        """
+        due = [task for until, task in sorted((u, t) for t, u in self._deadlines.items() if u <= now)]
+        for task in due:
+            del self._deadlines[task]
+        return due
 
     def below_intent(self, task: int) -> bool:
         """Whether some live owner above is cancelled without a background task in between. Free when nothing is."""
@@ -107,7 +115,14 @@ class Forest:
             self._waiters.setdefault(awaited, set()).add(task)
         if wait.until is not None:
             self._deadlines[task] = wait.until
-            heapq.heappush(self._earliest, (wait.until, task))
+            self._queue_deadline(wait.until, task)
+
+    def _queue_deadline(self, until: int, task: int) -> None:
+        """Queue a deadline. Outdated ones stay in the queue until they come to its front or are the majority."""
+        heapq.heappush(self._earliest, (until, task))
+        if len(self._earliest) > 64 + 2 * len(self._deadlines):
+            self._earliest = [(until, task) for task, until in self._deadlines.items()]
+            heapq.heapify(self._earliest)
 
     def _unlink(self, task: int) -> None:
         self._intents.discard(task)
@@ -153,4 +168,4 @@ def _dependencies(forest: Forest, task: int) -> Iterator[int]:
     record = forest.get(task)
     if record is not None and isinstance(record.state, Waiting):
         yield from record.state.on
-    yield from forest.ownership.work(task)
+    yield from forest.ownership.holds(task)

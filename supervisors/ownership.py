@@ -103,8 +103,22 @@ class Ownership:
         return None
 
     def has_work(self, node: int) -> bool:
-        """Whether a live foreground task is below, not looking past background tasks."""
-        return next(self.work(node), None) is not None
+        """Whether a live foreground task is below, not looking past background tasks. Costs the path to the first."""
+        return next(self.holds(node), None) is not None
+
+    def holds(self, node: int) -> Iterator[int]:
+        """Find the nearest live foreground tasks below, in any order: those that hold the node's finish open themselves."""
+        stack = [iter(self._below.get(node, ()))]
+        while stack:
+            below = next(stack[-1], None)
+            if below is None:
+                stack.pop()
+            elif self.is_background(below):
+                continue
+            elif below in self._live:
+                yield below
+            else:
+                stack.append(iter(self._below.get(below, ())))
 
     def work(self, node: int) -> Iterator[int]:
         """All live foreground tasks below, not looking past background tasks."""

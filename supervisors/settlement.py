@@ -66,68 +66,57 @@ def reserved(record: TaskRecord, now: int) -> TaskRecord:
 
 
 class _Pass:
-    """One run of the worklist. Everything is queued, nothing recurses."""
+    """One run of two worklists: first every mark, then every end. Everything is queued, nothing recurses.
+
+    An end calls for no mark, since what it means for others was passed on when it was held. So what a pass does is
+    the same in whatever order it is told of changes.
+    """
 
     def __init__(self, forest: Forest, now: int) -> None:
         self.forest = forest
         self.now = now
         self.done = Settlement()
-        self.queue: deque[int] = deque()
-        self.news: set[int] = set()
+        self.news: deque[int] = deque()
+        self.drained: deque[int] = deque()
 
     def run(self, touched: Iterable[int], failed: Iterable[int]) -> Settlement:
-        for task in touched:
-            self._tell(task)
+        self.news.extend(touched)
         for task in failed:
             self._fail_fast(task)
-        while self.queue:
-            record = self.forest.get(self.queue.popleft())
-            if record is not None:
-                self._examine(record)
+        while self.news:
+            self._spread(self.news.popleft())
+        self.drained.extend(self.done.candidates)
+        while self.drained:
+            self._finish(self.drained.popleft())
         return self.done
-
-    def _tell(self, task: int) -> None:
-        """Have a task examined whose own record is news."""
-        self.news.add(task)
-        self.queue.append(task)
 
     def _put(self, record: TaskRecord) -> None:
         self.forest.put(record)
         self.done.changed[record.id] = record
 
-    def _examine(self, record: TaskRecord) -> None:
-        self.done.candidates[record.id] = None
-        if record.id in self.news:
-            self.news.discard(record.id)
-            record = self._spread(record)
-        if isinstance(record.state, Completing) and not self.forest.ownership.has_work(record.id):
-            self._finish(record, record.state)
+    # --- marks
 
-    def _spread(self, record: TaskRecord) -> TaskRecord:
-        """Pass on what a new record means for others; done once for each change, not for each look at the task."""
-        if not record.abort_requested and not record.background and self.forest.below_intent(record.id):
+    def _spread(self, task: int) -> None:
+        """Pass on what a new record means for others; done once for each change."""
+        record = self.forest.get(task)
+        if record is None:
+            return
+        self.done.candidates[task] = None
+        if not record.background and not has_intent(record) and self.forest.below_intent(task):
             record = self._mark(record)
         if has_intent(record):
-            self._cascade(record.id)
+            self._cascade(task)
         if has_failed(record):
-            self._fail_fast(record.id)
+            self._fail_fast(task)
         if isinstance(record.state, Waiting):
-            for task in record.state.on:
-                awaited = self.forest.get(task)
-                if awaited is not None and has_failed(awaited):
-                    self._fail_fast(task)
-        return record
+            self._join(record.state)
 
-    def _finish(self, record: TaskRecord, held: Completing) -> None:
-        """End a held task whose work has drained, and look at whoever that concerns."""
-        holder = self.forest.ownership.holder(record.id)
-        ended = msgspec.structs.replace(record, state=Terminal(outcome=held.outcome), ended_at=self.now)
-        self._put(ended)
-        self.done.ended.append(ended)
-        for waiter in self.forest.waiters(record.id):
-            self.done.candidates[waiter] = None
-        if holder is not None:
-            self.queue.append(holder)
+    def _join(self, wait: Waiting) -> None:
+        """Somebody has begun to wait: see whether one of those waited on holds a failure already."""
+        for task in wait.on:
+            awaited = self.forest.get(task)
+            if awaited is not None and has_failed(awaited):
+                self._fail_fast(task)
 
     def _fail_fast(self, failed: int) -> None:
         for waiter in self.forest.waiters(failed):
@@ -137,16 +126,16 @@ class _Pass:
                     self._condemn(task)
 
     def _condemn(self, task: int) -> None:
+        """Mark a task, unless it is cancelled already: by a mark, or by a failure of its own that it holds."""
         record = self.forest.get(task)
-        if record is not None and not record.abort_requested:
+        if record is not None and not has_intent(record):
             self._mark(record)
-            self._tell(task)
+            self.news.append(task)
 
     def _mark(self, record: TaskRecord) -> TaskRecord:
         marked = msgspec.structs.replace(record, abort_requested=True)
         self._put(marked)
         self.done.marked.append(record.id)
-        self.done.candidates[record.id] = None
         return marked
 
     def _cascade(self, source: int) -> None:
@@ -162,3 +151,19 @@ class _Pass:
         if record is not None and has_intent(record):
             return False
         return not self.forest.ownership.is_background(node)
+
+    # --- ends
+
+    def _finish(self, task: int) -> None:
+        """End a task that holds an outcome and whose work has drained, and look at whoever that concerns."""
+        self.done.candidates[task] = None
+        record = self.forest.get(task)
+        if record is None or not isinstance(record.state, Completing) or self.forest.ownership.has_work(task):
+            return
+        holder = self.forest.ownership.holder(task)
+        ended = msgspec.structs.replace(record, state=Terminal(outcome=record.state.outcome), ended_at=self.now)
+        self._put(ended)
+        self.done.ended.append(ended)
+        self.done.candidates |= dict.fromkeys(self.forest.waiters(task))
+        if holder is not None:
+            self.drained.append(holder)

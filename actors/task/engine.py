@@ -104,7 +104,7 @@ class Engine:
 
     def due(self) -> None:
         """Look at the tasks whose deadlines have come."""
-        self.consider(self.core.forest.due(self.core.clock.now()))
+        self.consider(self.core.forest.take_due(self.core.clock.now()))
 
     def invocation_ended(self, child: str) -> None:
         """Take note that the invocation which a child of the session's actor ran has ended."""
