@@ -19,7 +19,7 @@ from .errors import ExtensionInvalid
 from .tool import Tool
 
 Render = Callable[["PromptInput"], str | Awaitable[str | None] | None]
-SECTION_KEY = re.compile(r"^[a-z][a-z0-9_-]*$")
+SECTION_KEY = re.compile(r"[a-z][a-z0-9_-]*")
 INSTRUCTIONS = "instructions"
 
 
@@ -82,7 +82,10 @@ class Registry:
             self._definitions.install(task)
 
     def install(self, extension: Extension) -> None:
-        """Install an extension, or replace the one of its name. Raises ExtensionInvalid and changes nothing."""
+        """Install an extension, or replace the one of its name.
+
+        Raises ExtensionInvalid, and ToolDefinitionError for a tool without a schema, and changes nothing.
+        """
         _check(extension, self._taken(extension.name))
         old = self._installed.get(extension.name)
         self._installed[extension.name] = extension
@@ -129,11 +132,15 @@ def _task_names(extension: Extension | None) -> set[str]:
 
 def _check(extension: Extension, taken: set[str]) -> None:
     where = f"extension {extension.name!r}"
+    for tool in extension.tools:
+        if not isinstance(tool, Tool):
+            raise ExtensionInvalid(f"{where}: {tool!r} is no tool; make a function one with @tool")
+        _ = tool.spec  # a signature without a schema is found now, not in the middle of a run
     _unique(where, "tool", [tool.name for tool in extension.tools])
     _unique(where, "section", [section.key for section in extension.sections])
     _unique(where, "task", [task.name for task in extension.tasks])
     for section in extension.sections:
-        if not SECTION_KEY.match(section.key) or section.key == INSTRUCTIONS:
+        if not SECTION_KEY.fullmatch(section.key) or section.key == INSTRUCTIONS:
             raise ExtensionInvalid(f"{where}: section key {section.key!r} is reserved or not like 'a-name'")
     for name in _task_names(extension) & taken:
         raise ExtensionInvalid(f"{where}: task {name!r} is defined elsewhere")

@@ -11,6 +11,7 @@ schema is needed. Proved by tests/actors/agent/test_tool.py.
 
 import asyncio
 import inspect
+import re
 from collections.abc import Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_type_hints, overload
@@ -18,6 +19,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_type
 import docstring_parser
 import msgspec
 
+from ...chord import PerdureError, copy_json
 from ...storage.records import Json, JsonObject
 from ..conversation.builtin import Diagnostic
 from ..models import Content, ToolSpec, Usage
@@ -28,6 +30,11 @@ if TYPE_CHECKING:
     from .toolcontext import ToolContext
 
 Replay = Literal["safe", "unsafe"]
+
+NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+"""What every provider takes as a name, so that a call comes back under the name that was offered."""
+MAX_EXPLAINED = 20
+"""Faults of one call's arguments that the model is told of."""
 
 
 class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,12 +69,13 @@ class Tool:
         limits: OutputLimits | None = None,
     ) -> None:
         self.function = function
-        self.name = name or function.__name__
+        self.name = name or str(getattr(function, "__name__", ""))
         self.replay: Replay = replay
         self.execution = execution
         self.limits = limits or OutputLimits()
         self._doc = docstring_parser.parse(inspect.getdoc(function) or "")
         self._description = description
+        self._signature = _signature(self.name, function)
         if not self.description:
             raise ToolDefinitionError(f"tool {self.name!r} needs a docstring: the model chooses by it")
 
@@ -87,8 +95,11 @@ class Tool:
 
     @cached_property
     def spec(self) -> ToolSpec:
-        """The declaration that a model gets."""
-        schema: JsonObject = self._arguments.json_schema()
+        """The declaration that a model gets. Raises ToolDefinitionError when the signature has no JSON Schema."""
+        try:
+            schema: JsonObject = copy_json(self._arguments.json_schema())
+        except Exception as error:
+            raise ToolDefinitionError(f"tool {self.name!r}: no schema can be made of its signature: {error}") from error
         schema.pop("title", None)
         return ToolSpec(name=self.name, description=self.description, parameters=schema)
 
@@ -97,30 +108,38 @@ class Tool:
         from pydantic import ValidationError
 
         given = {name: value for name, value in arguments.items() if value is not None or name not in self._optional}
+        schema = self._arguments
         try:
-            validated: dict[str, Any] = self._arguments.validate_python(given)
+            validated: dict[str, Any] = schema.validate_python(given)
         except ValidationError as error:
             raise InvalidArguments(_explain(self.name, error.errors(), arguments)) from None
+        except Exception as error:  # a validator of the author's own
+            fault = {"loc": (), "msg": f"{type(error).__name__}: {error}"}
+            raise InvalidArguments(_explain(self.name, [fault], arguments)) from error
         return validated
 
     async def run(self, context: "ToolContext", arguments: JsonObject) -> Any:
-        """Execute a call with validated arguments."""
+        """Execute a call with validated arguments. A sync function's thread cannot be cancelled, only left behind."""
         kwargs = self.validate(arguments)
         given = (context,) if self._takes_context else ()
         if inspect.iscoroutinefunction(self.function):
             return await self.function(*given, **kwargs)
-        return await asyncio.to_thread(self.function, *given, **kwargs)
+        result = await asyncio.to_thread(self._call, *given, **kwargs)
+        return await result if inspect.isawaitable(result) else result
+
+    def _call(self, *args: Any, **kwargs: Any) -> Any:
+        try:
+            return self.function(*args, **kwargs)
+        except StopIteration as stopped:  # no future takes one: whoever waits for it would wait for ever
+            raise RuntimeError("the function raised StopIteration") from stopped
 
     # --- the signature
 
     @cached_property
     def _parameters(self) -> dict[str, inspect.Parameter]:
-        parameters = dict(inspect.signature(self.function).parameters)
+        parameters = dict(self._signature.parameters)
         if self._takes_context:
             parameters.pop(next(iter(parameters)))
-        for parameter in parameters.values():
-            if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
-                raise ToolDefinitionError(f"tool {self.name!r}: parameter {parameter.name!r} must be a named one")
         return parameters
 
     @cached_property
@@ -131,7 +150,7 @@ class Tool:
     def _takes_context(self) -> bool:
         from .toolcontext import ToolContext
 
-        first = next(iter(inspect.signature(self.function).parameters), None)
+        first = next(iter(self._signature.parameters), None)
         return first is not None and self._hints.get(first) is ToolContext
 
     @cached_property
@@ -150,15 +169,41 @@ class Tool:
     def _field(self, name: str, parameter: inspect.Parameter) -> Any:
         from pydantic import Field
 
-        said = {one.arg_name: one.description for one in self._doc.params}
-        extra: JsonObject = {} if name not in self._optional else {"default": msgspec.to_builtins(parameter.default)}
+        said = {one.arg_name: one.description for one in self._doc.params if one.description}
+        shown = {**_shown_default(parameter), **({"description": said[name]} if name in said else {})}
         hint: Any = self._hints.get(name, Any)
-        field: Any = Annotated[hint, Field(description=said.get(name), json_schema_extra=extra)]
+        field: Any = Annotated[hint, Field(json_schema_extra=shown)]
         return NotRequired[field] if name in self._optional else field
+
+
+def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
+    if not NAME.fullmatch(name):
+        raise ToolDefinitionError(f"a tool's name is 1 to 64 letters, digits, '_' and '-', not {name!r}; give it one")
+    if not (inspect.isfunction(function) or inspect.ismethod(function)):
+        raise ToolDefinitionError(f"tool {name!r}: expected a function or method, got {function!r}")
+    signature = inspect.signature(function)
+    for parameter in signature.parameters.values():
+        if parameter.kind not in (parameter.POSITIONAL_OR_KEYWORD, parameter.KEYWORD_ONLY):
+            raise ToolDefinitionError(f"tool {name!r}: parameter {parameter.name!r} must be a named one")
+    return signature
+
+
+def _shown_default(parameter: inspect.Parameter) -> JsonObject:
+    """Give the part of a schema that tells a default, when it has a JSON form."""
+    from pydantic_core import to_jsonable_python
+
+    if parameter.default is parameter.empty:
+        return {}
+    try:
+        return {"default": copy_json(to_jsonable_python(parameter.default))}
+    except (ValueError, PerdureError):
+        return {}
 
 
 def _explain(name: str, errors: Sequence[Any], arguments: JsonObject) -> str:
     lines = [f"  - {'.'.join(map(str, error['loc'])) or 'arguments'}: {error['msg']}" for error in errors]
+    if len(lines) > MAX_EXPLAINED:
+        lines[MAX_EXPLAINED:] = [f"  - and {len(lines) - MAX_EXPLAINED} more"]
     received = msgspec.json.encode(arguments).decode()[:2_000]
     return "\n".join([f"Validation failed for tool {name}:", *lines, f"Received: {received}"])
 
