@@ -5,11 +5,14 @@ Proved by tests/actors/agent/test_output.py.
 
 import codecs
 import re
-from typing import Literal
+from threading import Lock
+from typing import Any, Literal
 
 import msgspec
 
-from ...chord import valid_text
+from ...chord import copy_json, valid_text
+from ...storage.records import Json
+from ..models.repair import TextJoiner
 
 _CONTROL = {code: None for code in (*range(32), 127) if chr(code) not in "\t\n"}
 """Control characters would reach terminals and prompts; tab and newline are text."""
@@ -41,6 +44,21 @@ class Bounded(msgspec.Struct, frozen=True):
 def clean(text: str) -> str:
     """Make text from outside storable and showable: valid Unicode without control characters."""
     return valid_text(text).translate(_CONTROL)
+
+
+def storable(value: Any) -> Json:
+    """Make a value from outside storable: strict JSON, valid Unicode. Raises InvalidJson, TypeError when it has no such form."""
+    return copy_json(_repaired(msgspec.to_builtins(value, str_keys=True)))
+
+
+def _repaired(value: Any) -> Any:
+    if isinstance(value, str):
+        return valid_text(value)
+    if isinstance(value, list | tuple):
+        return [_repaired(item) for item in value]
+    if isinstance(value, dict):
+        return {_repaired(key): _repaired(item) for key, item in value.items()}
+    return value
 
 
 def bound(text: str, limits: OutputLimits) -> Bounded:
@@ -76,32 +94,54 @@ def _cut(line: str, limits: OutputLimits) -> str:
 
 
 class Output:
-    """Takes a stream of text or UTF-8 bytes and keeps a bounded part; accepting a chunk costs the chunk."""
+    """Takes a stream of text or UTF-8 bytes and keeps a bounded part; accepting a chunk costs the chunk. Any thread."""
 
     def __init__(self, limits: OutputLimits) -> None:
         self._limits = limits
+        self._lock = Lock()
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self._joiner = TextJoiner()
         self._kept = Bounded("")
         self._chunks: list[str] = []
         self._buffered = 0
         self._head_full = False
 
     def write(self, chunk: str | bytes) -> None:
-        """Append a chunk. Characters may be split across byte chunks."""
-        text = chunk if isinstance(chunk, str) else self._decoder.decode(chunk)
-        self._chunks.append(text)
-        self._buffered += len(text)
-        if self._buffered > self._limits.max_bytes * 4:
-            self.bounded()
+        """Append a chunk. Characters may be split across chunks of one kind."""
+        with self._lock:
+            if isinstance(chunk, str):
+                self._buffer(self._decoder.decode(b"", final=True) + chunk)
+            else:
+                self._buffer(self._decoder.decode(chunk))
+            if self._buffered > self._limits.max_bytes * 4:
+                self._digest(self._joiner.feed(self._take()))
 
     def bounded(self) -> Bounded:
         """Give what is kept so far."""
-        if self._chunks:
-            new = clean("".join(self._chunks))
-            self._chunks.clear()
-            self._buffered = 0
-            self._kept = self._drop(new) if self._head_full else self._merge(new)
-        return self._kept
+        with self._lock:
+            self._digest(self._joiner.feed(self._take()))
+            return self._kept
+
+    def finish(self) -> Bounded:
+        """Give what is kept at the end: a character that never became whole counts as broken."""
+        with self._lock:
+            self._buffer(self._decoder.decode(b"", final=True))
+            self._digest(self._joiner.feed(self._take()) + self._joiner.end())
+            return self._kept
+
+    def _buffer(self, text: str) -> None:
+        self._chunks.append(text)
+        self._buffered += len(text)
+
+    def _take(self) -> str:
+        text = "".join(self._chunks)
+        self._chunks.clear()
+        self._buffered = 0
+        return text
+
+    def _digest(self, text: str) -> None:
+        new = text.translate(_CONTROL)
+        self._kept = self._drop(new) if self._head_full else self._merge(new)
 
     def _merge(self, new: str) -> Bounded:
         merged = bound(self._kept.text + new, self._limits)

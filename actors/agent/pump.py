@@ -4,10 +4,15 @@ Proved by tests/actors/agent/test_pump.py.
 """
 
 import asyncio
+import threading
 from collections.abc import Awaitable, Callable
+
+import structlog
 
 from ...chord import PerdureError
 from ..runtime import Clock
+
+log = structlog.get_logger("perdure.agent")
 
 
 class Pump:
@@ -26,11 +31,16 @@ class Pump:
         self._dirty = asyncio.Event()
         self._stopped = False
         self._pause: asyncio.Future[None] | None = None
-        self._task = asyncio.get_running_loop().create_task(self._run())
+        self._loop = asyncio.get_running_loop()
+        self._thread = threading.get_ident()
+        self._task = self._loop.create_task(self._run())
 
     def touch(self) -> None:
-        """Say that there is something to flush."""
-        self._dirty.set()
+        """Say that there is something to flush. Any thread."""
+        if threading.get_ident() == self._thread:
+            self._dirty.set()
+        elif not self._dirty.is_set():
+            self._loop.call_soon_threadsafe(self._dirty.set)
 
     async def stop(self) -> None:
         """End; what has not been flushed is dropped, a flush in flight is waited for."""
@@ -50,6 +60,9 @@ class Pump:
                 await self._flush()
             except PerdureError:
                 return  # the session or the invocation has ended: whoever runs the task learns it from its own commit
+            except Exception:
+                log.exception("progress_failed")  # it is shown no more; what ends the work decides what becomes of it
+                return
             self._next = self._clock.now() + self._interval
 
     async def _due(self) -> bool:

@@ -12,11 +12,13 @@ from ...chord import PerdureError
 from ...storage.records import Json
 from ..conversation.builtin import Diagnostic
 from ..models import Content, Image, Text, ToolResultMessage, Usage, text
-from ..task.definition import encode
-from .output import Bounded, OutputLimits, bound, clean
+from ..session.errors import InvalidValue
+from .output import Bounded, OutputLimits, bound, clean, storable
 from .tool import ToolResult
 
 NO_OUTPUT = "(no output)"
+MAX_REMARK = 8_000
+"""Characters of one diagnostic: bounds on output never cut diagnostics."""
 
 
 class Draft(msgspec.Struct, kw_only=True):
@@ -33,15 +35,27 @@ class Draft(msgspec.Struct, kw_only=True):
 
 def remark(code: str, message: str, severity: Any = "error") -> Diagnostic:
     """Make a diagnostic of the library's own."""
-    return {"severity": severity, "message": clean(message), "code": code}
+    return tidy({"severity": severity, "message": message, "code": code})
+
+
+def tidy(given: Diagnostic) -> Diagnostic:
+    """Make a diagnostic storable. Raises InvalidValue for what is none."""
+    try:
+        checked = msgspec.convert(given, Diagnostic)
+    except msgspec.ValidationError as error:
+        raise InvalidValue(f"this is no diagnostic: {error}") from None
+    tidied: Diagnostic = {"severity": checked["severity"], "message": clean(checked["message"])[:MAX_REMARK]}
+    if "code" in checked:
+        tidied["code"] = clean(checked["code"])
+    return tidied
 
 
 def returned(
     value: Any, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic], limits: OutputLimits
 ) -> Draft:
-    """Make the result of a tool that returned. Raises PerdureError, TypeError for a value without a JSON form."""
-    result = value if isinstance(value, ToolResult) else ToolResult(content=_content(value))
-    remarks = [*diagnostics, *result.diagnostics]
+    """Make the result of a tool that returned. Raises for a value without a JSON form, or a ToolResult of wrong types."""
+    result = _checked(value) if isinstance(value, ToolResult) else ToolResult(content=_content(value))
+    remarks = [*diagnostics, *map(tidy, result.diagnostics)]
     content: list[Content]
     if result.content is None:
         content, dropped = ([text(shown.text)] if shown.text else []), shown
@@ -55,16 +69,23 @@ def returned(
     return Draft(
         content=content,
         is_error=result.is_error,
-        details=encode(result.details) if result.details is not None else details,
+        details=details if result.details is None else result.details,
         diagnostics=remarks,
         usage=result.usage,
     )
 
 
+def _checked(result: ToolResult) -> ToolResult:
+    """Check the fields' types: what is stored must be readable for good."""
+    return msgspec.convert(storable(result), ToolResult)
+
+
 def _content(value: Any) -> str | None:
     if value is None or isinstance(value, str):
         return value
-    return msgspec.json.encode(encode(value)).decode()
+    if isinstance(value, bytes | bytearray):
+        return value.decode("utf-8", "replace")
+    return msgspec.json.encode(storable(value)).decode()
 
 
 def _bound_blocks(blocks: list[Content], limits: OutputLimits) -> tuple[list[Content], Bounded]:
@@ -100,10 +121,17 @@ def raised(
     name: str, problem: BaseException, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic]
 ) -> Draft:
     """Make the result of a tool that raised, or that returned what has no JSON form."""
-    said = clean(str(problem)).strip()[:4_000]
+    said = _text_of(problem)
     message = said if isinstance(problem, PerdureError) and said else f"{type(problem).__name__}: {said}".rstrip(": ")
     slot = {"output": shown.text, "details": details, "diagnostics": list(diagnostics)}
     return error("tool_error", f"Tool {name} failed: {message}", slot, failed=True)
+
+
+def _text_of(problem: BaseException) -> str:
+    try:
+        return clean(str(problem)).strip()[:4_000]
+    except Exception:  # noqa: BLE001  (an exception that cannot say what it is about)
+        return ""
 
 
 def message(draft: Draft, call_id: str, name: str, now: int, duration_ms: int | None = None) -> ToolResultMessage:

@@ -11,19 +11,23 @@ from ..conversation.builtin import Diagnostic
 from ..conversation.handles import Conversation
 from ..session.commit import Commit
 from ..session.documents import Doc
-from ..task.definition import Task, encode
+from ..task.definition import Task
 from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
-from .output import Output, clean
+from .output import Output, storable
 from .pump import Pump
+from .results import tidy
 
 R = TypeVar("R")
 S = TypeVar("S")
 
 
 class ToolContext:
-    """The context of one tool call. ``idempotency_key`` is the same in every execution of this call, and only in those."""
+    """The context of one tool call. ``idempotency_key`` is the same in every execution of this call, and only in those.
+
+    ``output``, ``details`` and ``diagnostic`` are for any thread, the rest is for the loop's.
+    """
 
     def __init__(self, run: Run[Any], call_id: str, output: Output) -> None:
         self._run = run
@@ -46,15 +50,16 @@ class ToolContext:
 
     def details(self, value: Any) -> None:
         """Replace the details shown to people and programs (JSON). Raises InvalidJson."""
-        self._details = encode(value)
+        self._details = storable(value)
         self._touch()
 
     def diagnostic(self, message: str, *, severity: Any = "info", code: str | None = None) -> None:
-        """Add a remark about the call, for the model and for people: a truncation, a corrected path."""
-        remark: Diagnostic = {"severity": severity, "message": clean(message)}
-        if code is not None:
-            remark["code"] = code
-        self._diagnostics.append(remark)
+        """Add a remark about the call, for the model and for people: a truncation, a corrected path. Raises InvalidValue.
+
+        ``severity`` is "info", "warn" or "error".
+        """
+        given: Diagnostic = {"severity": severity, "message": message}
+        self._diagnostics.append(tidy(given if code is None else {**given, "code": code}))
         self._touch()
 
     def _touch(self) -> None:

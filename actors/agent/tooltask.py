@@ -5,7 +5,7 @@ interrupted runs again only if it was declared safe then and still is; else the 
 with the output committed so far. Proved by tests/actors/agent/test_tooltask.py.
 """
 
-import time
+import asyncio
 from typing import cast
 
 import msgspec
@@ -138,21 +138,24 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, arguments: J
                 slots.show_progress(slot, output.bounded(), context._details, context._diagnostics)
 
     context._pump = Pump(run.clock, run.service(Settings).progress.output_interval_ms, flush)
-    started = time.monotonic()
+    started = run.clock.monotonic()
     try:
         draft = await _attempt(tool, context, arguments, output)
     finally:
         await context._pump.stop()
-    await _settle(run, call, draft, duration_ms=round((time.monotonic() - started) * 1_000))
+    await _settle(run, call, draft, duration_ms=round((run.clock.monotonic() - started) * 1_000))
 
 
 async def _attempt(tool: Tool, context: ToolContext, arguments: JsonObject, output: Output) -> results.Draft:
     """Run the tool. Whatever it raises is an answer to the call; being told to stop is not."""
     try:
         value = await tool.run(context, arguments)
-        return results.returned(value, output.bounded(), context._details, context._diagnostics, tool.limits)
-    except (Exception, SystemExit, KeyboardInterrupt, GeneratorExit) as error:  # noqa: BLE001
-        return results.raised(tool.name, error, output.bounded(), context._details, context._diagnostics)
+        return results.returned(value, output.finish(), context._details, context._diagnostics, tool.limits)
+    except BaseException as error:
+        current = asyncio.current_task()
+        if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+            raise
+        return results.raised(tool.name, error, output.finish(), context._details, context._diagnostics)
 
 
 async def _settle(run: Run[ToolInput], call: ToolCall, draft: results.Draft, duration_ms: int | None = None) -> None:
