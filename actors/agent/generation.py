@@ -150,9 +150,10 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
                 return
             live = await tx.doc(LiveDoc, run.conversation_id)
             live.pop("tools", None)
-            steers = await place_selected(tx, run.conversation_id, "postTools")
-            live["run"]["inputs"].extend(steers)
-            live["run"]["taskId"] = (await tx.create_task(Generation)).id
+            following = await tx.create_task(Generation)
+            if _runs(live, run.id):
+                live["run"]["inputs"].extend(await place_selected(tx, run.conversation_id, "postTools"))
+                live["run"]["taskId"] = following.id
             tx.complete(GenerationOutcome(entry_id=state.assistant))
 
     async def abort(self, run: Run[None], state: Phase) -> None:
@@ -168,7 +169,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
     async def undecided(tx: BaseTx, record: TaskRecord) -> None:
         """Settle the run of a generation that faulted or was orphaned."""
         live = await tx.doc(LiveDoc, record.conversation_id)
-        if live.get("run", {}).get("taskId") == record.id:
+        if _runs(live, record.id):
             outcome: Any = record.state.outcome  # type: ignore[union-attr]
             await take_partial(tx, record.conversation_id)
             faulted = getattr(outcome, "error", None)
@@ -260,10 +261,15 @@ async def _store(tx: RunTx, run: Run[None], message: AssistantMessage) -> int:
 
 async def _answer(tx: RunTx, run: Run[None], entry: int) -> None:
     live = await tx.doc(LiveDoc, run.conversation_id)
-    inputs = live.pop("run")["inputs"] if "run" in live else []
-    await settle_inputs(tx, list(inputs), answered(entry))
-    await final_boundary(tx, run.conversation_id)
+    if _runs(live, run.id):
+        await settle_inputs(tx, list(live.pop("run")["inputs"]), answered(entry))
+        await final_boundary(tx, run.conversation_id)
     tx.complete(GenerationOutcome(entry_id=entry))
+
+
+def _runs(live: Draft, task: int) -> bool:
+    """Whether the conversation's run is this task's to go on with and to settle."""
+    return bool(live.get("run", {}).get("taskId") == task)
 
 
 async def _retry(tx: RunTx, run: Run[None], attempt: int, policy: RetryPolicy, error: ErrorInfo | None) -> None:
@@ -285,7 +291,7 @@ async def _fail(run: Run[None], reason: str, message: str) -> None:
 
 async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) -> None:
     live = await tx.doc(LiveDoc, run.conversation_id)
-    if live.get("run", {}).get("taskId") == run.id:
+    if _runs(live, run.id):
         await end_run(tx, run.conversation_id, reason, detail)
 
 

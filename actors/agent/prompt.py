@@ -8,6 +8,7 @@ from collections.abc import Sequence
 
 import structlog
 
+from ...chord import valid_text
 from ..models import Message, SystemMessage, ToolRef, ToolSpec, current_tools
 from .registry import PromptInput, Section
 
@@ -32,7 +33,12 @@ async def _render(section: Section, given: PromptInput) -> str | None:
     text = section.render if isinstance(section.render, str) else section.render(given)
     if inspect.isawaitable(text):
         text = await text
-    if text is None or not section.tag:
+    if text is None:
+        return None
+    if not isinstance(text, str):
+        raise TypeError(f"a section is text, not {type(text).__name__}")
+    text = valid_text(text)
+    if not section.tag:
         return text
     return f"<{section.key}>\n{text}\n</{section.key}>"
 
