@@ -149,21 +149,28 @@ def render_blocks(content: list[Block], *, own: bool, paused: bool = False) -> l
 
 
 def _block(block: Block, *, own: bool) -> Wire | None:
-    """The wire form of a block; None when it cannot be sent. A block's added fields follow its own, as they came."""
+    """The wire form of a block; None when it cannot be sent."""
     added = block.provider_data if own and isinstance(block.provider_data, dict) else {}
     match block:
         case Text():
-            return {"type": "text", "text": block.text, **added}
+            return _joined(_text(block.text), added)
         case ToolCall():
-            return {"type": "tool_use", "id": block.id, "name": block.name, "input": block.arguments, **added}
+            call = {"type": "tool_use", "id": block.id, "name": block.name, "input": block.arguments}
+            return _joined(call, added)
         case Thinking(redacted=True):
-            return {"type": "redacted_thinking", **added} if added.get("data") else None
+            return _joined({"type": "redacted_thinking"}, added) if added.get("data") else None
         case Thinking():
             # Without its signature (an interrupted stream) thinking is refused.
-            return {"type": "thinking", "thinking": block.thinking, **added} if added.get("signature") else None
+            thinking = {"type": "thinking", "thinking": block.thinking}
+            return _joined(thinking, added) if added.get("signature") else None
         case Opaque():
             return _opaque(block)
     return None
+
+
+def _joined(wire: Wire, added: Wire) -> Wire:
+    """A block's own fields, which win, then what the provider added to them, in the order it came."""
+    return {**wire, **{key: value for key, value in added.items() if key not in wire}}
 
 
 def _opaque(block: Block) -> Wire | None:

@@ -100,7 +100,8 @@ class _Writer:
 
     def _await_model(self) -> None:
         """A model message follows something said to it, never another one, and never nothing."""
-        if not self._messages or self._messages[-1]["role"] == "assistant":
+        last = next((message for message in reversed(self._messages) if message["role"] != "system"), None)
+        if last is None or last["role"] == "assistant":
             self._user([_part(GO_ON)])
 
     def _change(self, message: SystemMessage) -> None:

@@ -5,8 +5,8 @@ each item in its place. The vendor's rules that shape what is written:
 
 - reasoning without its encrypted content cannot be found by a server that stored nothing, and reasoning with nothing
   after it is refused: neither is sent;
-- messages and calls named by their item ids demand the reasoning that came before them: where any of it is left out,
-  so are the ids, and the call ids do.
+- messages and calls named by their item ids demand the reasoning that came before them: where there is none, or any of
+  a message's is left out, so are the ids, and the call ids do.
 """
 
 from collections.abc import Iterable
@@ -70,57 +70,56 @@ def render_items(turns: Iterable[Turn], profile: OpenAIProfile, *, tools_in_plac
 
 def _nudge(items: list[Item]) -> list[Item]:
     """A word of the user, where nothing was said to the model since it spoke last."""
-    if not items or items[-1].get("role") == "assistant" or _is_model_item(items[-1]):
-        return [{"role": "user", "content": [{"type": "input_text", "text": GO_ON}]}]
-    return []
-
-
-def _is_model_item(item: Item) -> bool:
-    return "role" not in item and item.get("type") != "function_call_output"
+    last = next((item for item in reversed(items) if item.get("role") != "developer"), None)
+    if last is not None and (last.get("role") == "user" or last.get("type") == "function_call_output"):
+        return []
+    return [{"role": "user", "content": [{"type": "input_text", "text": GO_ON}]}]
 
 
 def _model_items(turn: ModelTurn) -> list[Item]:
     blocks = _sendable(turn.content)
-    items = [_model_item(block, own=turn.own, named=_may_name(turn.content, blocks)) for block in blocks]
-    return [item for item in items if item is not None]
+    thoughts = [index for index, block in enumerate(blocks) if isinstance(block, Thinking)]
+    complete = len(thoughts) == sum(isinstance(block, Thinking) for block in turn.content)
+    first = thoughts[0] if thoughts and complete else len(blocks)
+    return [_model_item(block, own=turn.own, named=index > first) for index, block in enumerate(blocks)]
 
 
 def _sendable(content: list[Block]) -> list[Block]:
-    """Without reasoning that cannot be sent: not encrypted, or last."""
-    blocks = [block for block in content if not isinstance(block, Thinking) or _encrypted(block)]
+    """Without what cannot be sent: pictures, odd blocks, and reasoning that is not encrypted or comes last."""
+    blocks = [block for block in content if _is_sendable(block)]
     while blocks and isinstance(blocks[-1], Thinking):
         blocks.pop()
     return blocks
 
 
-def _may_name(content: list[Block], sent: list[Block]) -> bool:
-    thoughts = [block for block in content if isinstance(block, Thinking)]
-    return bool(thoughts) and all(block in sent for block in thoughts)
+def _is_sendable(block: Block) -> bool:
+    match block:
+        case Thinking(provider_data=data):
+            return isinstance(data, dict) and bool(data.get("encrypted_content"))
+        case Opaque(data=data):
+            return isinstance(data, dict)
+    return not isinstance(block, Image)
 
 
-def _encrypted(block: Thinking) -> bool:
-    return isinstance(block.provider_data, dict) and bool(block.provider_data.get("encrypted_content"))
-
-
-def _model_item(block: Block, *, own: bool, named: bool) -> Item | None:
+def _model_item(block: Block, *, own: bool, named: bool) -> Item:
     added = block.provider_data if own and isinstance(block.provider_data, dict) else {}
     kept = {key: value for key, value in added.items() if key not in ("arguments", *(() if named else ("id",)))}
     match block:
-        case Text() if "id" in kept:
-            content = [{"type": "output_text", "text": block.text, "annotations": []}]
-            return {"type": "message", "role": "assistant", "content": content, "status": "completed", **kept}
-        case Text():
-            phase = {"phase": kept["phase"]} if "phase" in kept else {}
-            return {"role": "assistant", "content": block.text, **phase}
         case Thinking():
             return added
         case ToolCall():
             arguments = arguments_text(block, own=own)
             call = {"type": "function_call", "call_id": block.id, "name": block.name, "arguments": arguments}
             return {**call, **kept}
-        case Opaque(data=dict(data)):
-            return data
-    return None
+        case Text() if "id" in kept:
+            content = [{"type": "output_text", "text": block.text, "annotations": []}]
+            return {"type": "message", "role": "assistant", "content": content, "status": "completed", **kept}
+        case Text():
+            phase = {"phase": kept["phase"]} if "phase" in kept else {}
+            return {"role": "assistant", "content": block.text, **phase}
+    assert isinstance(block, Opaque)
+    item: Item = block.data
+    return item
 
 
 def _result(result: Result, profile: OpenAIProfile) -> Item:

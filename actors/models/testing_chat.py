@@ -45,13 +45,14 @@ def chat_problems(body: Wire) -> list[str]:
 
 
 def _order_problems(messages: list[Wire]) -> Iterator[str]:
-    roles = [message["role"] for message in messages if message["role"] != "system"]
-    if roles[-1:] == ["assistant"] or not roles:
+    roles = [message["role"] for message in messages]
+    talking = [role for role in roles if role != "system"]
+    if talking[-1:] == ["assistant"] or not talking:
         yield "nothing is said to the model"
-    if any(before == after and before != "tool" for before, after in pairwise(roles)):
-        yield "roles do not alternate"
-    if roles[:1] == ["assistant"]:
+    if talking[:1] == ["assistant"]:
         yield "the model begins"
+    if any(before == after and before not in ("tool", "system") for before, after in pairwise(roles)):
+        yield "roles do not alternate"
 
 
 def _call_problems(messages: list[Wire]) -> Iterator[str]:
