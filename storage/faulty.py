@@ -114,7 +114,7 @@ class FaultyStorage:
 
     async def idle(self) -> None:
         """Let the inner storage do its upkeep."""
-        await self.inner.idle()
+        await self._read(self.inner.idle)
 
     async def write(self, batches: Sequence[Batch]) -> None:
         """Store a group, with the fault that was asked for this one."""

@@ -9,7 +9,6 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
-
 from perdure.storage.codec import decode_submission, decode_task
 from perdure.storage.conformance_rig import ENDED, PENDING, conversation, document, entry, pages, submission, task
 from perdure.storage.contract import ConversationQuery, DocumentQuery, EntryQuery, SubmissionQuery, TaskQuery

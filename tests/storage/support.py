@@ -1,0 +1,48 @@
+"""What the storage tests share."""
+
+import asyncio
+import os
+import subprocess
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+from perdure.storage.conformance_rig import Rig
+from perdure.storage.sqlite import SqliteStorage
+
+
+@asynccontextmanager
+async def opened(path: Path, **options: Any) -> AsyncIterator[Rig]:
+    """Open a SQLite store, process-durable unless told otherwise, and close it."""
+    storage = SqliteStorage(path, **({"durability": "process"} | options))
+    await storage.open()
+    try:
+        yield Rig(storage, reopen=False)
+    finally:
+        await storage.close()
+
+
+def with_store(path: Path, body: Callable[[Rig], Awaitable[Any]], **options: Any) -> Any:
+    """Run a coroutine on an open store."""
+
+    async def run() -> Any:
+        async with opened(path, **options) as rig:
+            return await body(rig)
+
+    return asyncio.run(run())
+
+
+def python(source: str, *arguments: object, **options: Any) -> "subprocess.Popen[str]":
+    """Start another Python process on a script."""
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
+    return subprocess.Popen(
+        [sys.executable, "-c", source, *map(str, arguments)],
+        env=environment,
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **options,
+    )
