@@ -10,14 +10,13 @@ comes, and all replicas agree on what is refused. Payloads are taken as JSON and
 Proved by tests/chord/test_vectors.py and tests/chord/test_apply.py.
 """
 
-import sys
 from collections.abc import Callable, Iterator
 from decimal import Decimal
 from typing import Any, NamedTuple, TypeAlias
 
 from .errors import InvalidOp, OutOfRange, PathMissing, UnsafePath
 from .text import append, drop_units, halves_meet
-from .values import ABSENT, Json
+from .values import ABSENT, MAX_NUMBER, Json
 
 Op: TypeAlias = list[Any]
 """One operation, decoded: a list that starts with its verb."""
@@ -30,8 +29,6 @@ RESERVED = frozenset({"__proto__", "constructor", "prototype"})
 
 MAX_SAFE = 2**53
 """Up to here JavaScript holds every integer exactly; beyond it, an index or count means the nearest double."""
-
-_MAX_NUMBER = int(sys.float_info.max)
 
 
 def apply(value: Json, ops: list[Op]) -> Json:
@@ -93,7 +90,7 @@ def is_count(number: object) -> bool:
     """Whether `number` is an integer of at least 0 as JSON knows it: 2.0 is one, True is not."""
     if type(number) is float:
         return number.is_integer() and number >= 0
-    return type(number) is int and 0 <= number <= _MAX_NUMBER
+    return type(number) is int and 0 <= number <= MAX_NUMBER
 
 
 def _takes_value(op: Op) -> bool:
@@ -181,7 +178,7 @@ def key_of(index: float) -> str:
 
 
 def _index(segment: Any, op: Op) -> int:
-    if type(segment) is int and 0 <= segment <= _MAX_NUMBER:
+    if type(segment) is int and 0 <= segment <= MAX_NUMBER:
         return segment
     check_segment(segment, op)
     if type(segment) is str:

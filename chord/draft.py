@@ -36,34 +36,34 @@ class DraftBase(JsonSource):
     and write raises `DraftRevoked`.
     """
 
-    __slots__ = ("_depth", "_lease")
+    __slots__ = ("_lease", "_path")
     _kinds: ClassVar[dict[type, type["DraftBase"]]] = {}
 
     _base: Any  # the container of the base that this draft stands for; one of nobody's for a fresh draft
     _size: int  # how many elements or keys it has now
     _lease: Lease
-    _depth: int  # containers from the root down to this one, both counted
+    _path: tuple[str | int, ...]  # where it stood when it was visited, for messages; its length is its depth for ever
 
     def __init_subclass__(cls, *, of: type, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
         DraftBase._kinds[of] = cls
 
     @staticmethod
-    def over(base: Json, depth: int, lease: Lease) -> "DraftBase":
+    def over(base: Json, path: tuple[str | int, ...], lease: Lease) -> "DraftBase":
         """A draft of a container that belongs to the immutable base."""
-        return DraftBase._kinds[type(base)](base, depth, lease)
+        return DraftBase._kinds[type(base)](base, path, lease)
 
     @staticmethod
-    def fresh(container: Json, depth: int, lease: Lease) -> "DraftBase":
+    def fresh(container: Json, path: tuple[str | int, ...], lease: Lease) -> "DraftBase":
         """A draft of a container that was copied in during this change and can be changed in place."""
-        return DraftBase._kinds[type(container)]._fresh(container, depth, lease)
+        return DraftBase._kinds[type(container)]._fresh(container, path, lease)
 
     @abstractmethod
-    def __init__(self, base: Any, depth: int, lease: Lease) -> None: ...
+    def __init__(self, base: Any, path: tuple[str | int, ...], lease: Lease) -> None: ...
 
     @classmethod
     @abstractmethod
-    def _fresh(cls, container: Any, depth: int, lease: Lease) -> Self: ...
+    def _fresh(cls, container: Any, path: tuple[str | int, ...], lease: Lease) -> Self: ...
 
     @abstractmethod
     def is_fresh(self) -> bool:
@@ -83,9 +83,20 @@ class DraftBase(JsonSource):
         """A detached copy of the current value. Raises `DraftRevoked` when the change has ended."""
         return clone(self.current_json())
 
-    def _admit(self, value: object, *place: str | int) -> Json:
-        """A checked copy of a value that is to stand below `place` in this container."""
-        return copy_below(value, self._depth, halves=self._lease.halves, path=place)
+    def __copy__(self) -> Json:
+        return self.to_json()
+
+    def __deepcopy__(self, _memo: object) -> Json:
+        return self.to_json()
+
+    def _admit(self, value: object, place: str | int, old: Slot = None) -> Json:
+        """A checked copy of a value that is to stand at `place` of this container, over `old`."""
+        path = (*self._path, place)
+        if type(value) is str and not value.isascii() and type(old) is str and not self._lease.halves:
+            # Looking for surrogates takes ten times as long as comparing, so of text that grows the old part is spared.
+            copy_below(value.removeprefix(old), len(path), path=path)
+            return value
+        return copy_below(value, len(path), halves=self._lease.halves, path=path)
 
     def _grown(self, slot: Slot, chunk: object, place: str | int) -> Slot:
         """The slot that holds the text of `slot` with `chunk` at its end."""

@@ -24,16 +24,16 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
 
     __slots__ = ("_base", "_size", "_slots")
 
-    def __init__(self, base: dict[str, Json], depth: int, lease: Lease) -> None:
+    def __init__(self, base: dict[str, Json], path: tuple[str | int, ...], lease: Lease) -> None:
         self._base = base
         self._slots: dict[str, Slot] = {}
         self._size = len(base)
-        self._depth = depth
+        self._path = path
         self._lease = lease
 
     @classmethod
-    def _fresh(cls, container: dict[str, Json], depth: int, lease: Lease) -> Self:
-        draft = cls(_NO_BASE, depth, lease)
+    def _fresh(cls, container: dict[str, Json], path: tuple[str | int, ...], lease: Lease) -> Self:
+        draft = cls(_NO_BASE, path, lease)
         draft._slots = container
         draft._size = len(container)
         return draft
@@ -47,9 +47,9 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
         if slot is ABSENT:
             slot = self._base[key]
             if type(slot) is dict or type(slot) is list:
-                slot = self._slots[key] = DraftBase.over(slot, self._depth + 1, self._lease)
+                slot = self._slots[key] = DraftBase.over(slot, (*self._path, key), self._lease)
         elif type(slot) is dict or type(slot) is list:
-            slot = self._slots[key] = DraftBase.fresh(slot, self._depth + 1, self._lease)
+            slot = self._slots[key] = DraftBase.fresh(slot, (*self._path, key), self._lease)
         elif type(slot) is GrowingText:
             return slot.read()
         elif slot is GONE:
@@ -123,8 +123,8 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
             return  # what `draft["rows"] += [...]` ends with: the draft that stands there already
         if type(key) is not str:
             raise InvalidJson(f"expected a str as key, got {key!r}")
-        item = self._admit(value, key)
-        self._slots[key if key.isascii() else self._admit(key)] = item
+        item = self._admit(value, key, old)
+        self._slots[key if key.isascii() else self._admit(key, key)] = item
         self._size += old is ABSENT
 
     def __delitem__(self, key: str) -> None:
@@ -181,7 +181,7 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
         """Set all keys of a mapping or of pairs. All values are checked before the first one is set."""
         if not self._lease.open:
             self._revoked()
-        items = copy_below(dict(*args, **kwargs), self._depth - 1, halves=self._lease.halves)
+        items = copy_below(dict(*args, **kwargs), len(self._path), halves=self._lease.halves, path=self._path)
         self._size += sum(self._slot(key) is ABSENT for key in items)
         self._slots.update(items)
 

@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, MutableSequence
 from typing import Any, Self, overload
 
 from .draft import DraftBase, GrowingText, Lease, Slot, settle
-from .values import Json, clone, copy_below
+from .values import Json, clone
 
 _NO_BASE: list[Json] = []
 _MAX_HUNKS = 32  # every access walks the hunks; beyond this a dense array is cheaper
@@ -44,18 +44,18 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
 
     __slots__ = ("_base", "_hunks", "_size", "_visited", "dense")
 
-    def __init__(self, base: list[Json], depth: int, lease: Lease) -> None:
+    def __init__(self, base: list[Json], path: tuple[str | int, ...], lease: Lease) -> None:
         self._base = base
         self._hunks: list[Hunk] = []
         self._visited: dict[int, DraftBase] = {}  # kept containers, by index in the base
         self._size = len(base)
         self.dense = False
-        self._depth = depth
+        self._path = path
         self._lease = lease
 
     @classmethod
-    def _fresh(cls, container: list[Json], depth: int, lease: Lease) -> Self:
-        draft = cls(_NO_BASE, depth, lease)
+    def _fresh(cls, container: list[Json], path: tuple[str | int, ...], lease: Lease) -> Self:
+        draft = cls(_NO_BASE, path, lease)
         draft._hunks = [Hunk(0, 0, container)]
         draft._size = len(container)
         return draft
@@ -114,7 +114,7 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
         slot = slots[place]
         if type(slot) is dict or type(slot) is list:
             open_draft = DraftBase.over if self._base else DraftBase.fresh
-            slot = slots[place] = open_draft(slot, self._depth + 1, self._lease)
+            slot = slots[place] = open_draft(slot, (*self._path, place), self._lease)
         return slot.read() if type(slot) is GrowingText else slot
 
     def _visit(self, place: int) -> Any:
@@ -123,7 +123,7 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
             return element
         draft = self._visited.get(place)
         if draft is None:
-            draft = self._visited[place] = DraftBase.over(element, self._depth + 1, self._lease)
+            draft = self._visited[place] = DraftBase.over(element, (*self._path, place), self._lease)
         return draft
 
     def __len__(self) -> int:
@@ -190,10 +190,10 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
         place = self._index(index)
         if isinstance(value, DraftBase) and value is self[place]:
             return  # what `draft[0] += [...]` ends with: the draft that stands there already
-        self._put(place, self._wrap(self._admit(value, place)))
+        self._put(place, self._wrap(self._admit(value, place), place))
 
     def _set_slice(self, places: range, values: list[object]) -> None:
-        slots = self._admit_all(values)
+        slots = self._admit_all(values, places.start)
         if places.step == 1:
             self._splice(places.start, len(places), slots)
             return
@@ -219,15 +219,15 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
     def insert(self, index: int, value: object) -> None:
         """Insert `value` before `index`, which is clamped as in a list."""
         places = self._range(slice(index, None))
-        self._splice(places.start, 0, [self._wrap(self._admit(value, places.start))])
+        self._splice(places.start, 0, [self._wrap(self._admit(value, places.start), places.start)])
 
     def append(self, value: object) -> None:
         """Add `value` at the end."""
-        self._splice(len(self), 0, [self._wrap(self._admit(value, self._size))])
+        self._splice(len(self), 0, [self._wrap(self._admit(value, self._size), self._size)])
 
     def extend(self, values: Iterable[object]) -> None:
         """Add all `values` at the end. All are checked before the first one is added."""
-        slots = self._admit_all(list(values))
+        slots = self._admit_all(list(values), self._size)
         self._splice(self._size, 0, slots)
 
     def pop(self, index: int = -1) -> Any:
@@ -277,14 +277,15 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
         self.extend(values)
         return self
 
-    def _admit_all(self, values: list[object]) -> list[Slot]:
+    def _admit_all(self, values: list[object], start: int) -> list[Slot]:
+        """The slots for values that are to stand from `start` on; all are checked before the first is taken."""
         if not self._lease.open:
             self._revoked()
-        return [self._wrap(item) for item in copy_below(values, self._depth - 1, halves=self._lease.halves)]
+        return [self._wrap(self._admit(value, place), place) for place, value in enumerate(values, start)]
 
-    def _wrap(self, item: Json) -> Slot:
+    def _wrap(self, item: Json, place: int) -> Slot:
         if type(item) is dict or type(item) is list:
-            return DraftBase.fresh(item, self._depth + 1, self._lease)
+            return DraftBase.fresh(item, (*self._path, place), self._lease)
         return item
 
     def _put(self, place: int, slot: Slot) -> None:

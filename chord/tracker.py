@@ -58,7 +58,7 @@ class Tracker:
             raise StaleChange("expected one open change at a time, got a second one; prepare or abort the first")
         if type(self._value) is not dict and type(self._value) is not list:
             raise StaleChange(f"expected an object or array to change, got {self._value!r}; use prepare_replace")
-        self._change = Change(self, DraftBase.over(self._value, 1, Lease(halves=self._halves)))
+        self._change = Change(self, DraftBase.over(self._value, (), Lease(halves=self._halves)))
         return self._change
 
     def prepare_replace(self, value: Json) -> "Prepared":

@@ -5,6 +5,7 @@ can be written as UTF-8 JSON text that reads back equal. Imports text and errors
 Proved by tests/chord/test_values.py.
 """
 
+import sys
 from abc import abstractmethod
 from collections.abc import Iterable, Iterator
 from math import isfinite
@@ -18,6 +19,9 @@ Json: TypeAlias = Any
 
 MAX_DEPTH = 200
 """Deepest nesting of containers in a document: within what JSON parsers and Python's stack take with ease."""
+
+MAX_NUMBER = int(sys.float_info.max)
+"""Largest magnitude of a number: beyond it there is no double, and in JSON text no number."""
 
 ABSENT: Any = object()
 """Stands for "no value", where None would be JSON's null."""
@@ -36,14 +40,15 @@ class JsonSource:  # not an ABC: isinstance on one takes four times as long, and
 def copy_json(value: object, *, path: Iterable[str | int] = ()) -> Json:
     """Check that `value` is strict JSON and return a copy that shares no container with it.
 
-    Accepted are None, bool, int of any size, finite float, str, list, and dict with str keys, of exactly these types;
-    and drafts, which count as their current value. An int that JavaScript cannot hold (beyond 2**53) is kept as it
-    is: Python and storage keep it exactly, a replica in a browser rounds it. `path` says where the value is going to
-    stand; it only serves the error message.
+    Accepted are None, bool, int, finite float, str, list, and dict with str keys, of exactly these types; and drafts,
+    which count as their current value. An int that JavaScript cannot hold exactly (beyond 2**53) is kept as it is:
+    Python and storage keep it, a replica in a browser rounds it. `path` says where the value is going to stand; it
+    only serves the error message.
 
     Raises:
-        InvalidJson: for any other type (subclasses too), NaN and infinities, keys that are not str, text with lone
-            surrogates (see `valid_text`), cycles, and nesting deeper than `MAX_DEPTH` containers.
+        InvalidJson: for any other type (subclasses too), NaN and infinities, an int beyond the largest double (which
+            JSON parsers take for infinite, or refuse), keys that are not str, text with lone surrogates (see
+            `valid_text`), cycles, and nesting deeper than `MAX_DEPTH` containers.
     """
     return copy_below(value, 0, path=path)
 
@@ -66,7 +71,9 @@ def _copy(value: Any, depth: int, halves: bool) -> Json:
     kind = type(value)
     if kind is str:
         return _copy_text(value, halves)
-    if kind is int or kind is bool or value is None or (kind is float and isfinite(value)):
+    if kind is bool or value is None or (kind is int and -MAX_NUMBER <= value <= MAX_NUMBER):
+        return value
+    if kind is float and isfinite(value):
         return value
     if kind is dict:
         return _copy_dict(value, depth + 1, halves)
@@ -101,7 +108,7 @@ def _copy_dict(source: dict[Any, Any], depth: int, halves: bool) -> dict[str, Js
         kind = type(item)
         if kind is str:
             copy[key] = item if item.isascii() else _copy_text(item, halves)
-        elif kind is int or kind is bool or item is None:
+        elif kind is bool or item is None or (kind is int and -MAX_NUMBER <= item <= MAX_NUMBER):
             copy[key] = item
         elif kind is dict:
             copy[key] = _copy_dict(item, depth + 1, halves)
@@ -123,7 +130,7 @@ def _copy_list(source: list[Any], depth: int, halves: bool) -> list[Json]:
             add(item if item.isascii() else _copy_text(item, halves))
         elif kind is dict:
             add(_copy_dict(item, depth + 1, halves))
-        elif kind is int or kind is bool or item is None:
+        elif kind is bool or item is None or (kind is int and -MAX_NUMBER <= item <= MAX_NUMBER):
             add(item)
         elif kind is list:
             add(_copy_list(item, depth + 1, halves))
@@ -169,6 +176,8 @@ def _leaf_fault(value: Any, halves: bool) -> str | None:
         return None if halves or is_unicode(value) else "text with a lone surrogate (repair it with valid_text)"
     if kind is float:
         return None if isfinite(value) else repr(value)
+    if kind is int:
+        return None if -MAX_NUMBER <= value <= MAX_NUMBER else f"an int of {value.bit_length()} bits"
     return None if kind in _LEAVES else f"{kind.__module__}.{kind.__qualname__}".removeprefix("builtins.")
 
 

@@ -8,7 +8,7 @@ decoder per stream, and every batch goes through both, in order. Proved by the w
 tests/chord/test_wire.py.
 """
 
-from .apply import MAX_SAFE, VERBS, Op, Path, check_segment, is_count, misshapen, quote
+from .apply import MAX_SAFE, RESERVED, VERBS, Op, Path, check_segment, is_count, misshapen, quote
 from .errors import InvalidOp, PathMissing
 
 _MAX_PATHS = 10_000
@@ -96,13 +96,18 @@ class Decoder:
         if type(short[0]) is not str or short[0] not in VERBS:
             raise InvalidOp(f"expected one of # r s d a t p m, got {quote(short)}")
         arity, takes, _, at_root = VERBS[short[0]]
-        if short[0] == "r" and len(short) == arity:
-            self._paths.clear()
-            return short
-        if short[0] == "r" or len(short) not in (arity, arity - 1):
+        if len(short) == arity:
+            if short[0] == "r":
+                self._paths.clear()
+                return short
+            path: Path | None = self._path(short)
+            op = short.copy()
+            op[1] = path
+        elif len(short) == arity - 1 and short[0] != "r":
+            path = previous
+            op = [short[0], path or [], *short[1:]]
+        else:
             raise misshapen(short)
-        path = self._path(short) if len(short) == arity else previous
-        op = [short[0], path or [], *short[len(short) - arity + 2 :]]
         if not takes(op):
             raise misshapen(op)
         if path is None:
@@ -116,17 +121,21 @@ class Decoder:
         place = short[1]
         if type(place) is list:
             return _checked(place, short)
+        path = self._paths.get(place) if type(place) is int else None
+        if path is not None:
+            return path
         if not is_count(place):
             raise InvalidOp(f"expected a path or the id of one, got {quote(short)}")
         path = self._paths.get(_name(place))
         if path is None:
-            raise PathMissing(f"no path was named {short[1]}, in {quote(short)}")
+            raise PathMissing(f"no path was named {place}, in {quote(short)}")
         return path
 
 
 def _checked(path: Path, short: Op) -> Path:
     for segment in path:
-        check_segment(segment, short)
+        if type(segment) is not str or segment in RESERVED:
+            check_segment(segment, short)
     return path
 
 

@@ -1,5 +1,6 @@
 """An object draft has the manners of a dict, copies what it is given, and ends with its change."""
 
+import copy
 import gc
 
 import pytest
@@ -164,6 +165,30 @@ def test_an_invalid_key_is_refused(draft, change, key):
         draft[key] = 1
 
     assert published(change) == []
+
+
+def test_the_message_names_the_path_from_the_root(draft):
+    draft["rows"].append({"x": {}})
+    for use in (
+        lambda: draft["rows"][1]["x"].update(bad=[float("nan")]),
+        lambda: draft["rows"][1]["x"].__setitem__("bad", [float("nan")]),
+    ):
+        with pytest.raises(InvalidJson, match=r"nan at \$\['rows'\]\[1\]\['x'\]\['bad'\]\[0\]$"):
+            use()
+
+
+def test_text_that_grows_is_checked_where_it_is_new(draft, change):
+    draft["name"] = "né 日本"
+    draft["name"] += " 😀"
+    with pytest.raises(InvalidJson, match="lone surrogate"):
+        draft["name"] += "\ud83d"
+
+    assert published(change) == [["s", ["name"], "né 日本 😀"]]
+
+
+def test_copying_a_draft_gives_a_plain_value(draft):
+    assert type(copy.copy(draft["in"])) is dict
+    assert copy.deepcopy({"all": [draft["in"]]}) == {"all": [{"a": {"b": 1}}]}
 
 
 def test_a_document_cannot_grow_deeper_than_its_bound():

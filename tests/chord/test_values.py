@@ -66,6 +66,7 @@ def test_numbers_are_kept_as_they_are(number):
         ({"a": {"b": object()}}, "$['a']['b']", "object"),
         ({"a": "ok \ud83d"}, "$['a']", "lone surrogate"),
         (float("-inf"), "$", "-inf"),
+        ([10**400], "$[0]", "an int of 1329 bits"),
     ],
 )
 def test_what_is_not_strict_json_is_refused_with_its_path(value, where, fault):
