@@ -70,6 +70,7 @@ class Actor(_PykkaActor):
         actor._actor_ref = incarnation.ref
         incarnation.actor = actor
         incarnation.actor_class = incarnation.ref.actor_class = cls
+        incarnation.limit = cls.mailbox_limit
         return actor
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:

@@ -13,9 +13,12 @@ restarted without a wait on the clock; what was decided later wins. Proved by te
 test_supervision_matrix.py.
 """
 
+from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, Literal
+
+from pykka.messages import _ActorStop
 
 from ...supervisors.restart import (
     Backoff,
@@ -35,6 +38,7 @@ from .clock import Timer
 from .errors import ActorDead, ActorError, ActorExists, RestartIntensityExceeded, UnknownChild
 from .future import ActorFuture
 from .incarnation import Incarnation, describe
+from .mailbox import Letter
 from .ref import ActorRef
 
 if TYPE_CHECKING:
@@ -72,7 +76,7 @@ class ChildSpec:
 class Child:
     """What a supervisor remembers of one child, over all its incarnations."""
 
-    __slots__ = ("attempt", "due_s", "incarnation", "leaving", "phase", "spec", "starts", "timer", "up_since_s")
+    __slots__ = ("attempt", "due_s", "incarnation", "leaving", "mail", "phase", "spec", "starts", "timer", "up_since_s")
 
     def __init__(self, spec: ChildSpec) -> None:
         self.spec = spec
@@ -80,6 +84,7 @@ class Child:
         self.incarnation: Incarnation | None = None
         self.due_s: float | None = None  # when to start it, by the monotonic clock
         self.leaving = False  # once it is down it is forgotten
+        self.mail: list[Letter] = []  # what waited for a start that failed, until one works
         self.starts = 0
         self.attempt = 0  # restarts in a row without a whole period up
         self.up_since_s: float | None = None
@@ -192,6 +197,7 @@ class Children:
         for child in self._children.values():
             if child.phase == "down":
                 child.wait_until(None)
+                self._return_mail(child)
         living = [child for child in reversed(self._children.values()) if child.incarnation is not None]
         if not living:
             return None
@@ -204,7 +210,11 @@ class Children:
         self._post(lambda: self._on_started(incarnation))
 
     def child_ended(self, incarnation: Incarnation, ended: Exit) -> None:
-        """Nothing of it runs any more."""
+        """Nothing of it runs any more. Its queue holds something only if it failed to start."""
+        child = self._children.get(incarnation.id)
+        if child is not None and not self._closing:
+            child.mail.extend(letter for letter in incarnation.queue if type(letter.message) is not _ActorStop)
+            incarnation.queue = deque(letter for letter in incarnation.queue if type(letter.message) is _ActorStop)
         self._post(lambda: self._on_ended(incarnation, ended))
 
     def _post(self, step: Callable[[], None]) -> None:
@@ -341,6 +351,9 @@ class Children:
         child.starts += 1
         child.incarnation = incarnation
         child.phase = "starting"
+        if incarnation.actor is not None:
+            incarnation.take_over_mail(child.mail)
+            child.mail = []
         return incarnation.ref
 
     def _stop(self, child: Child) -> None:
@@ -358,7 +371,12 @@ class Children:
 
     def _forget(self, child: Child) -> None:
         child.forget_timer()
+        self._return_mail(child)
         del self._children[child.spec.id]
+
+    def _return_mail(self, child: Child) -> None:
+        self._supervisor.system.answer_unhandled(child.spec.id, child.mail)
+        child.mail = []
 
     async def _stop_living(self, living: Sequence[Child]) -> None:
         """One after the other, but at once where no child may depend on another."""

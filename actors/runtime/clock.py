@@ -112,7 +112,9 @@ def run_timer(callback: Callable[[], object]) -> None:
     """Run one timer's callback; the timers behind it run whatever it raises."""
     try:
         callback()
-    except Exception as exc:  # noqa: BLE001
+    except (SystemExit, KeyboardInterrupt):  # as asyncio's own timers: these end the loop
+        raise
+    except BaseException as exc:  # noqa: BLE001
         events.error(events.CALLBACK_FAILED, exc_info=exc)
 
 

@@ -48,8 +48,8 @@ def refuse_to_block(instead: str) -> None:
 class ActorFuture(pykka.Future[T]):
     """A value that an actor gives now or later.
 
-    ``await future`` works on any loop of any thread and may be repeated and cancelled; cancelling a wait does not cancel the
-    work. ``future.get(timeout=seconds)`` is for threads without a loop. Answers come from any thread, once.
+    ``await future`` works on any loop of any thread and may be repeated and cancelled; cancelling a wait does not cancel
+    the work. ``future.get(timeout=seconds)`` is for threads without a loop. Answers come from any thread, once.
     """
 
     __slots__ = ("_callbacks", "_done", "_error", "_target", "_traceback", "_value")
@@ -112,7 +112,7 @@ class ActorFuture(pykka.Future[T]):
     def _tell(self, callback: "Callable[[ActorFuture[T]], None]") -> None:
         try:
             callback(self)
-        except Exception as exc:  # noqa: BLE001 - whoever answers must not suffer from who listens
+        except BaseException as exc:  # noqa: BLE001 - whoever answers must not suffer from who listens
             events.error(events.CALLBACK_FAILED, exc_info=exc)
 
     # -- waiting ----------------------------------------------------------------------------------------------------
@@ -207,9 +207,9 @@ class ActorFuture(pykka.Future[T]):
             _refuse_cycle(asker, self)
         return asker
 
-    def detach(self) -> None:
-        """Forget who was asked: the answer comes from elsewhere."""
-        self._target = None
+    def expect_from(self, target: "Incarnation | None") -> None:
+        """Change who was asked; None: the answer comes from elsewhere, and does not wait for anybody's handler."""
+        self._target = target
 
     def _outcome(self) -> T:
         if self._error is not None:

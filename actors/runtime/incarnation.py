@@ -12,9 +12,9 @@ nothing here runs on another thread than the loop's, except ``put``, ``bury`` an
 tests/actors/runtime/test_actor.py, test_crash.py and test_stop.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextvars import Context
-from threading import Event, Lock, get_ident
+from threading import Event, RLock, get_ident
 from time import perf_counter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
@@ -39,7 +39,7 @@ State = Literal["starting", "running", "ending", "ended"]
 BATCH = 64
 """Messages that one actor handles before the next ready one has its turn."""
 
-_lazy = Lock()  # two threads must not make the same thing twice
+_lazy = RLock()  # two threads must not make the same thing twice
 
 
 class Parent(Protocol):
@@ -49,7 +49,7 @@ class Parent(Protocol):
         """``on_start`` has run."""
 
     def child_ended(self, child: "Incarnation", ended: Exit) -> None:
-        """It has ended for good: nothing of it runs any more."""
+        """It has ended for good: nothing of it runs any more. What its queue still holds may be taken from it."""
 
 
 class Incarnation(StepRunner):
@@ -60,9 +60,9 @@ class Incarnation(StepRunner):
     """
 
     __slots__ = (
+        "_ended_future",
         "_stop_futures",
         "_stopped_event",
-        "_watchers",
         "actor",
         "current",
         "deferred",
@@ -90,7 +90,7 @@ class Incarnation(StepRunner):
         self.deferred = False
         self.owed: set[ActorFuture[Any]] | None = None
         self._stop_futures: list[ActorFuture[bool]] | None = None
-        self._watchers: list[ActorFuture[Exit]] | None = None
+        self._ended_future: ActorFuture[Exit] | None = None
         self._stopped_event: Event | None = None
         self.ref: ActorRef[Any] = ActorRef(self)
 
@@ -105,6 +105,13 @@ class Incarnation(StepRunner):
         """Have ``on_start`` run, then the mail. The actor object is complete."""
         self.scheduled = True
         self.scheduler.wake(self)
+
+    def take_over_mail(self, letters: Iterable[Letter]) -> None:
+        """Begin with the mail of an incarnation that failed to start. Before ``on_start`` has run."""
+        for letter in letters:
+            if letter.reply_to is not None:
+                letter.reply_to.expect_from(self)
+            self.queue.append(letter)
 
     def fail_start(self, exc: BaseException) -> None:
         """End without a life: the actor object could not be made."""
@@ -125,6 +132,7 @@ class Incarnation(StepRunner):
         if self.state == "ended" or (self.exit is not None and self.exit.kind == "killed"):
             return
         self._begin_end(Exit("killed", Killed(self.id, why)))
+        self._answer_queue()
         events.warning(events.ACTOR_KILLED, actor=self.id, actor_class=self.actor_class.__name__, why=why)
         self.interrupt(self._kill_children)
 
@@ -133,24 +141,22 @@ class Incarnation(StepRunner):
         if self.current is None:
             raise RuntimeError("reply_later() belongs in a handler, while it handles a message")
         self.deferred = True
-        future: ActorFuture[Any] = self.current.reply_to or ActorFuture()
+        future = self.current.reply_to or ActorFuture()
         if self.owed is None:
             self.owed = set()
         self.owed.add(future)
-        future.detach()  # the answer does not wait for a handler any more: no ring of waits can go through it
+        future.expect_from(None)  # no ring of waits can go through this answer
         future.on_done(self.owed.discard)
         return future
 
     def when_ended(self) -> ActorFuture[Exit]:
         """The future of how this life ends. Any thread."""
-        future: ActorFuture[Exit] = ActorFuture()
         with _lazy:
-            if self._watchers is None:
-                self._watchers = []
-        self._watchers.append(future)
-        if self.state == "ended" and self.exit is not None:  # looked at after appending: one of both sides settles it
-            future.settle(self.exit)
-        return future
+            if self._ended_future is None:
+                self._ended_future = ActorFuture()
+        if self.state == "ended" and self.exit is not None:  # looked at after making it: one of both sides settles it
+            self._ended_future.settle(self.exit)
+        return self._ended_future
 
     def stopped_event(self) -> Event:
         """Pykka's ``actor_stopped``, made when somebody first looks at it."""
@@ -242,7 +248,7 @@ class Incarnation(StepRunner):
 
     def _started(self, _result: Any, exc: BaseException | None) -> None:
         if exc is not None:
-            self._crash(exc, "start")
+            self._crash(exc, doing="start")
             return
         self.state = "running"
         if events.debug_enabled():
@@ -256,17 +262,20 @@ class Incarnation(StepRunner):
         self._note_stop(letter)
         self.current = None
         self._begin_end(Exit("normal"))
+        self._answer_queue()
         self._end_children_then(self._stop_hook_done, lambda: self._living().on_stop())
 
-    def _crash(self, exc: BaseException, doing: str = "message") -> None:
+    def _crash(self, exc: BaseException, *, doing: str = "message") -> None:
         self._begin_end(Exit("crashed", exc))
+        if doing != "start":  # mail of a failed start was touched by nobody, and may be kept for the next try
+            self._answer_queue()
         self.report_crash(exc, doing)
         self._end_children_then(
             self._failure_hook_done, lambda: self._living().on_failure(type(exc), exc, exc.__traceback__)
         )
 
     def _begin_end(self, ended: Exit) -> None:
-        """Take no more messages. Who was asked about knows why, who was queued that nobody will handle it."""
+        """Take no more messages, and answer those in hand."""
         self.exit = ended
         self.state = "ending"
         self.stopped = True
@@ -278,22 +287,19 @@ class Incarnation(StepRunner):
             letter.reply_to.fail(ActorCrashed(self.id, cause))
         for future in list(self.owed or ()):
             future.fail(ActorDead(self.id, "it stopped first") if cause is None else ActorCrashed(self.id, cause))
-        self._answer_queue()
 
     def _answer_queue(self) -> None:
         """Answer what waits and will not be handled; count what was only told."""
         self.scheduled = False
-        unheard: list[Any] = []
+        unhandled = []
         while self.queue:
             letter = self.queue.popleft()
             if type(letter.message) is _ActorStop:
                 self._note_stop(letter)
-            elif letter.reply_to is not None:
-                letter.reply_to.fail(ActorDead(self.id, "it ended before it came to it"))
             else:
-                unheard.append(letter.message)
-        if unheard:
-            self.system.note_dead_letters(self.id, unheard)
+                unhandled.append(letter)
+        if unhandled:
+            self.system.answer_unhandled(self.id, unhandled)
 
     def _end_children_then(self, then: Then, hook: Callable[[], Any]) -> None:
         children = self._living()._end_children(kill=False)
@@ -334,19 +340,20 @@ class Incarnation(StepRunner):
         self.actor = None
         self.context = self.scheduler.context  # the actor's own may hold anything
         self.ref.forget_proxy()
-        self._answer_queue()
         self.system.forget(self)
         self.parent.child_ended(self, ended)
-        for stop in self._stop_futures or ():
+        self.parent = self.system  # whoever keeps the ref need not keep the supervisor in memory
+        self._answer_queue()
+        stop_futures, self._stop_futures = self._stop_futures, None
+        for stop in stop_futures or ():
             stop.settle(value=True)
-        for watcher in self._watchers or ():
-            watcher.settle(ended)
-        self._stop_futures = None
+        if self._ended_future is not None:
+            self._ended_future.settle(ended)
 
     def _note_stop(self, letter: Letter) -> None:
         if letter.reply_to is None:
             return
-        if self.state == "ended":
+        if self.state == "ended" and self._stop_futures is None:
             letter.reply_to.settle(value=True)
         elif self._stop_futures is None:
             self._stop_futures = [letter.reply_to]

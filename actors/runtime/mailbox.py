@@ -37,7 +37,7 @@ class Mailbox(abc.ABC):
 
     __slots__ = ("context", "id", "limit", "queue", "scheduled", "scheduler")
 
-    def __init__(self, id: str, scheduler: "Scheduler", context: Context, limit: int | None) -> None:
+    def __init__(self, id: str, scheduler: "Scheduler", context: Context, limit: int | None = None) -> None:
         self.id = id
         self.scheduler = scheduler
         self.context = context

@@ -57,7 +57,7 @@ class ActorRef(pykka.ActorRef[Any], Generic[A]):  # Any: see actor.py on Pykka's
         """
         incarnation = self._incarnation
         if incarnation.stopped:
-            incarnation.system.note_dead_letters(self.actor_urn, [message])
+            incarnation.system.answer_unhandled(self.actor_urn, [Letter(message)])
             raise ActorDead(self.actor_urn)
         incarnation.put(Letter(message))
 

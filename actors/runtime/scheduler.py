@@ -93,8 +93,8 @@ class Scheduler:
     def help_out(self, wanted: "ActorFuture[Any]", loop: asyncio.AbstractEventLoop, asker: "StepRunner | None") -> None:
         """Run ready actors right here, in front of an ``await`` of ``wanted``, in the hope that one answers it.
 
-        An answer that comes at once costs the awaiting task no loop turn. It ends with the budget that the last loop
-        turn gave, so that a task that asks and asks lets sockets and timers have their turn.
+        An answer that comes at once costs the awaiting task no loop turn. The budget is that of the loop turn, so a task
+        that asks and asks lets sockets and timers have theirs.
         """
         ready = self._ready
         if not ready or self._running or loop is not self.loop:
@@ -130,6 +130,7 @@ class Scheduler:
             self.close()
         else:
             self._armed = True
+            self.deadline = time.perf_counter() + BUDGET_S  # for help_out; _run gives itself a new one
 
     def _wake_from_afar(self, item: Ready) -> None:
         try:

@@ -3,7 +3,7 @@
 Responsible for what lies between an actor's hooks and asyncio: a hook that returns a coroutine becomes a real task, so
 that timeouts and task groups work in it, and nothing that it raises reaches the loop. Invariants: at most one step of
 an actor runs; its end is handed on exactly once, inside the actor's context. Proved by
-tests/actors/runtime/test_async_handlers.py and test_kill.py.
+tests/actors/runtime/test_actor.py and test_kill.py.
 """
 
 import asyncio
@@ -39,7 +39,7 @@ class StepRunner(Mailbox):
     __slots__ = ("_step", "_then", "actor_class", "awaiting", "exit", "system", "task")
 
     def __init__(self, actor_id: str, actor_class: "type[Actor]", system: "ActorSystem", context: Context) -> None:
-        super().__init__(actor_id, system.scheduler, context, actor_class.mailbox_limit)
+        super().__init__(actor_id, system.scheduler, context)
         self.actor_class = actor_class
         self.system = system
         self.task: asyncio.Task[None] | None = None

@@ -20,7 +20,8 @@ class Supervisor(Actor):
     must come back, ``strategy`` says whom that concerns; they come back after ``backoff``, in start order, each once
     the one before it has started (under one_for_one children are independent). More than ``intensity`` restarts within
     ``period_s`` seconds, over all children, are too many: the supervisor stops its children and crashes with
-    ``RestartIntensityExceeded``, for its own supervisor to decide.
+    ``RestartIntensityExceeded``, for its own supervisor to decide. Mail that waited for a start that failed waits for the
+    next one.
 
     When it ends, for whatever reason, its children end first, in reverse start order: one after the other, but
     under one_for_one all at once, since none depends on another. When it is killed, so are they.

@@ -9,7 +9,7 @@ import contextvars
 import itertools
 import random as random_module
 import threading
-from collections.abc import AsyncGenerator, Callable, Sequence
+from collections.abc import AsyncGenerator, Callable, Iterable
 from contextlib import AbstractAsyncContextManager
 from typing import Any, Self, TypeVar
 
@@ -19,8 +19,9 @@ from .actor import Actor, bear
 from .background import BackgroundThread
 from .children import ChildSpec
 from .clock import Clock, SystemClock
-from .errors import ActorExists, SystemStopped, WrongThread
+from .errors import ActorDead, ActorExists, SystemStopped, WrongThread
 from .incarnation import Incarnation, Parent, describe
+from .mailbox import Letter
 from .ref import ActorRef
 from .scheduler import Scheduler
 from .supervisor import Supervisor
@@ -139,7 +140,8 @@ class ActorSystem:
     async def stop(self, *, grace_s: float = 5.0) -> None:
         """Stop every actor, the last started first, and refuse new ones. After ``grace_s`` seconds the rest is killed.
 
-        Every pending ask is answered when it returns. Calling it again waits for the same end.
+        Every pending ask is answered when it returns. Calling it again waits for the same end. A handler that waits for
+        it is among those that are killed.
         """
         if self._stopping is None or self._stopping.cancelled():
             self._closing = True
@@ -170,12 +172,19 @@ class ActorSystem:
         """Free the id of an incarnation that has ended."""
         self._table.pop(incarnation.id, None)
 
-    def note_dead_letters(self, actor_id: str, letters: Sequence[Any]) -> None:
-        """Count and log told messages that nobody will handle. Any thread."""
-        with self._lock:
-            self.dead_letters += len(letters)
-        kind = type(letters[0]).__name__
-        events.warning(events.DEAD_LETTER, actor=actor_id, message_type=kind, count=len(letters))
+    def answer_unhandled(self, actor_id: str, letters: Iterable[Letter]) -> None:
+        """Answer asks that nobody will handle; count and log what was only told. Any thread."""
+        told = []
+        for letter in letters:
+            if letter.reply_to is not None:
+                letter.reply_to.fail(ActorDead(actor_id, "it ended before it came to it"))
+            else:
+                told.append(letter.message)
+        if told:
+            with self._lock:
+                self.dead_letters += len(told)
+            kind = type(told[0]).__name__
+            events.warning(events.DEAD_LETTER, actor=actor_id, message_type=kind, count=len(told))
 
     def child_started(self, child: Incarnation) -> None:
         """Nobody waits for actors at the top."""

@@ -3,7 +3,13 @@
 import asyncio
 import inspect
 import logging
+import os
+import signal
+import subprocess
+import sys
 import threading
+import time
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 import structlog
@@ -42,3 +48,38 @@ def no_thread_is_left():
     for thread in left:
         thread.join(5)
     assert not [thread for thread in left if thread.is_alive()]
+
+
+class Ended:
+    """How a script ended: all that it wrote, and the seconds from its line "ready" to its end."""
+
+    def __init__(self, code, interrupt):
+        lines = []
+        with subprocess.Popen(
+            [sys.executable, "-u", "-c", code],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            env=os.environ,
+        ) as process:
+            for line in process.stdout:
+                lines.append(line)
+                if line == "ready\n":
+                    ready = time.monotonic()
+                    if interrupt:
+                        process.send_signal(signal.SIGINT)
+            self.status = process.wait()
+        self.seconds = time.monotonic() - ready
+        self.output = "".join(lines)
+
+
+@pytest.fixture(scope="session")
+def run_scripts():
+    """Run scripts side by side, since most of their time is waiting; those named "... interrupted ..." get a Ctrl-C."""
+
+    def run(scripts):
+        with ThreadPoolExecutor(len(scripts)) as pool:
+            ended = {name: pool.submit(Ended, code, "interrupted" in name) for name, code in scripts.items()}
+            return {name: end.result(timeout=40) for name, end in ended.items()}
+
+    return run

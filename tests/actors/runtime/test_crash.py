@@ -2,11 +2,7 @@
 
 import asyncio
 import gc
-import os
 import pickle
-import signal
-import subprocess
-import sys
 import weakref
 
 import pytest
@@ -242,41 +238,3 @@ def test_errors_survive_pickling():
         assert str(copy) == str(error)
         assert copy.actor == "a"
     assert isinstance(pickle.loads(pickle.dumps(ActorCrashed("a", ValueError("x")))).__cause__, ValueError)
-
-
-CTRL_C = """
-import asyncio, sys
-from perdure.actors.runtime import Actor, ActorSystem
-
-class Busy(Actor):
-    async def on_receive(self, message):
-        if message == "raise":
-            raise KeyboardInterrupt
-        await asyncio.Event().wait()
-    def on_stop(self):
-        print("stopped", flush=True)
-
-async def main():
-    async with ActorSystem() as system:
-        busy, other = system.spawn(Busy, id="busy"), system.spawn(Busy, id="other")
-        other.tell("raise")
-        await other.when_ended()
-        print("ready", flush=True)
-        await asyncio.Event().wait()
-
-asyncio.run(main())
-"""
-
-
-def test_a_real_interrupt_still_ends_the_program_though_a_raised_one_ends_an_actor():
-    process = subprocess.Popen(
-        [sys.executable, "-c", CTRL_C], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=os.environ
-    )
-    for line in process.stdout:
-        if line.strip() == "ready":
-            break
-    process.send_signal(signal.SIGINT)
-    out, err = process.communicate(timeout=10)
-    assert "KeyboardInterrupt" in err.splitlines()[-1]
-    assert process.returncode != 0
-    assert "stopped" in out

@@ -243,6 +243,63 @@ async def test_a_factory_that_makes_no_actor_is_a_failed_start():
         assert isinstance(ended.cause.cause, TypeError)
 
 
+async def test_mail_that_waited_for_a_failed_start_is_handled_once_after_the_next():
+    """B041: the message that woke a cold actor is not lost when its first recovery fails."""
+
+    class Cold(Child):
+        async def on_start(self):
+            await asyncio.sleep(0)
+            tries.append(self)
+            if len(tries) < 3:
+                raise ConnectionError("first read fails")
+
+        def on_receive(self, message):
+            handled.append(message)
+            return message
+
+    clock, tries, handled = VirtualClock(), [], []
+    async with ActorSystem(clock=clock) as system:
+        supervisor = system.spawn(Supervisor)
+        await turns()
+        ref = supervisor._actor_weakref().start_child(ChildSpec("cold", Cold))
+        asked = ref.ask("prompt", block=False)
+        ref.tell("told")
+        await turns()
+        assert not asked.done()
+        assert not ref.is_alive()
+        await settle(clock)
+        assert await asked == "prompt"
+        assert handled == ["prompt", "told"]
+        assert system.dead_letters == 0
+
+
+@pytest.mark.parametrize("end", ["gives up", "removes", "stops", "temporary"])
+async def test_mail_of_a_failed_start_is_answered_when_there_is_no_next(end):
+    class Never(Child):
+        async def on_start(self):
+            raise ConnectionError
+
+    clock = VirtualClock()
+    async with ActorSystem(clock=clock) as system:
+        supervisor = system.spawn(Supervisor, intensity=2)
+        await turns()
+        restart = "temporary" if end == "temporary" else "permanent"
+        ref = supervisor._actor_weakref().start_child(ChildSpec("never", Never, restart=restart))
+        asked, stopped = ref.ask("anyone?", block=False), ref.stop(block=False)
+        ref.tell("told")
+        await turns()
+        assert await stopped is True
+        if end == "gives up":
+            await settle(clock)
+        elif end == "removes":
+            await supervisor.proxy().stop_child("never")
+        elif end == "stops":
+            await supervisor.stop(block=False)
+        with pytest.raises(ActorDead, match="never"):
+            await asked
+        assert system.dead_letters == 1
+
+
 # -- how often and how long apart ------------------------------------------------------------------------------------------
 
 
