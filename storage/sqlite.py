@@ -13,8 +13,6 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-import msgspec
-
 from . import sqlite_document_reads as documents
 from . import sqlite_reads as reads
 from .contract import (
@@ -26,7 +24,7 @@ from .contract import (
     SubmissionQuery,
     TaskQuery,
 )
-from .errors import StorageClosed, StorageCorrupt
+from .errors import StorageClosed
 from .memory import now_ms
 from .records import (
     Batch,
@@ -86,7 +84,6 @@ class SqliteStorage:
         self._clock = clock or now_ms
         self._engine: _Engine | None = None
         self._transition: asyncio.Task[None] | None = None
-        self._forgotten: weakref.finalize[..., SqliteStorage] | None = None
 
     # --- life
 
@@ -141,14 +138,15 @@ class SqliteStorage:
         if self._engine is None:
             return
         (writer, writing, reading), self._engine = self._engine, None
-        if self._forgotten is not None:
-            self._forgotten.detach()
         try:
             await reading.close()
             await writing.run(writer.finish, writing.sqlite)
         finally:
-            await writing.close()
-            writer.lock.release()
+            try:
+                await writing.close()
+            finally:
+                writer.lock.release()
+                self._forgotten.detach()
 
     def _opened(self) -> _Engine:
         if self._engine is None:
@@ -300,11 +298,8 @@ class SqliteStorage:
 
 
 def _in_snapshot(path: str, connection: sqlite3.Connection, query: Callable[[], R]) -> R:
-    with storage_errors(path), data_errors(), transaction(connection, "DEFERRED"):
-        try:
-            return query()
-        except msgspec.MsgspecError as error:
-            raise StorageCorrupt(f"{path} holds a record that cannot be read: {error}") from error
+    with data_errors(), storage_errors(path), transaction(connection, "DEFERRED"):
+        return query()
 
 
 def _close_forgotten(engine: _Engine) -> None:

@@ -4,6 +4,8 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager
 
+import msgspec
+
 from .errors import StorageBusy, StorageCorrupt, StorageError, StorageFull, StorageRejected
 
 _ABOUT_DATA = (sqlite3.IntegrityError, sqlite3.DataError, sqlite3.ProgrammingError, sqlite3.InterfaceError)
@@ -18,6 +20,8 @@ _MEANING: dict[int, tuple[type[StorageError], str]] = {
 
 def translate(path: str, error: sqlite3.Error) -> StorageError:
     """Turn an error of SQLite's into the storage error that says what the caller may still believe."""
+    if isinstance(error, _ABOUT_DATA):
+        return StorageRejected(f"cannot be stored or asked: {error}")
     code = getattr(error, "sqlite_errorcode", 0)
     kind, meaning = _MEANING.get(code & 0xFF, (StorageError, "see the cause"))
     return kind(f"{path}: {error}: {meaning}")
@@ -25,9 +29,9 @@ def translate(path: str, error: sqlite3.Error) -> StorageError:
 
 @contextmanager
 def data_errors() -> Iterator[None]:
-    """Let errors about what is to be written, not about the file, leave the block as certain rejections.
+    """Let errors about what is written or asked, not about the file, leave the block as certain rejections.
 
-    For use inside a transaction, which rolls back then.
+    For use where a transaction rolls back then.
     """
     try:
         yield
@@ -36,15 +40,17 @@ def data_errors() -> Iterator[None]:
     except Exception as error:
         if isinstance(error, sqlite3.Error) and not isinstance(error, _ABOUT_DATA):
             raise
-        raise StorageRejected(f"cannot be stored: {error}") from error
+        raise StorageRejected(f"cannot be stored or asked: {error}") from error
 
 
 @contextmanager
 def storage_errors(path: str) -> Iterator[None]:
-    """Let errors of SQLite and of the file system leave the block as storage errors."""
+    """Let errors of SQLite, of the file system and of decoding leave the block as storage errors."""
     try:
         yield
     except sqlite3.Error as error:
         raise translate(path, error) from error
     except OSError as error:
         raise StorageError(f"{path} cannot be used: {error}") from error
+    except msgspec.MsgspecError as error:
+        raise StorageCorrupt(f"{path} holds a record that cannot be read: {error}") from error

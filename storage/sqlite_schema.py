@@ -11,6 +11,7 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from traceback import clear_frames
 from typing import Literal
 from urllib.parse import quote
 
@@ -122,7 +123,9 @@ def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iter
     try:
         yield
         connection.execute("COMMIT")
-    except BaseException:
+    except BaseException as error:
+        # Cursors that the error keeps alive would keep their snapshot, and with it the log, for as long.
+        clear_frames(error.__traceback__)
         # A full disk rolls back by itself. A rollback that fails leaves a connection that the caller will not use.
         if connection.in_transaction:
             with suppress(sqlite3.Error):

@@ -281,8 +281,10 @@ def test_a_record_that_cannot_be_read_is_corruption_of_that_record_only(tmp_path
         await rig.commit(conversation(rig.id()), entry(rig.id()), entry(rig.id()))
         await sql(rig, "UPDATE entries SET body = '{' WHERE rid & 0xFFFFFFFF = 2")
         await fails(StorageCorrupt, rig.storage.entry("session", 2))
+        kept = await fails(StorageCorrupt, rig.storage.scan_entries("session", EntryQuery(conversation_id=1), 9))
         assert await rig.storage.entry("session", 3) == (entry(3), 1)
         await rig.commit(entry(rig.id()))
+        assert (await sql(rig, "PRAGMA wal_checkpoint(TRUNCATE)"))[0][0] == 0, f"{kept!r} holds the log"
 
     with_store(tmp_path / "s.db", body)
 
