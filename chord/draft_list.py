@@ -211,8 +211,10 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
             places = self._range(index)
             if places.step == 1:
                 self._splice(places.start, len(places), [])
-            for place in () if places.step == 1 else sorted(places, reverse=True):
-                self._splice(place, 1, [])
+            else:
+                slots = self._become_dense()
+                del slots[index]
+                self._size = len(slots)
         else:
             self._splice(self._index(index), 1, [])
 
@@ -296,7 +298,9 @@ class ListDraft(DraftBase, MutableSequence[Any], of=list):
             slots[at] = slot
 
     def _splice(self, index: int, count: int, slots: list[Slot]) -> None:
-        """Put `slots` in the place of `count` elements from `index`: the one way in which the array changes length."""
+        """Put `slots` in the place of `count` elements from `index`."""
+        if not count and not slots:
+            return
         end = index + count
         hunks = self._hunks
         first, shift = 0, 0  # shift: place in the array minus place in the base, between hunks

@@ -76,10 +76,20 @@ def test_a_text_that_somebody_holds_is_not_changed_by_an_append():
         ([["s", [], 1]], InvalidOp, r'expected \["s", path, value\] with a path that is not empty, got'),
         ([["s", ["a", "__proto__"], 1]], UnsafePath, "the key '__proto__' is reserved"),
         ([["s", ["rows", "0"], 1]], UnsafePath, "the key '0' cannot address an array"),
-        ([["s", ["gone", "x"], "y" * 500]], PathMissing, r"nothing stands at 'gone' on the path of .{1,120}\.\.\.$"),
+        ([["s", ["gone", "x"], "y" * 500]], PathMissing, r"nothing stands at 'gone' on the path of .{1,80}$"),
+        ([["t", ["rows"], -(10**5_000)]], InvalidOp, "got <list>"),
         ([["p", ["rows"], 0, 0, 5]], InvalidOp, 'expected .*"p", path, index, count, items'),
     ],
 )
 def test_a_message_says_what_was_expected_and_quotes_the_operation(ops, error, message):
     with pytest.raises(error, match=message):
         apply({"rows": [1]}, ops)
+
+
+def test_a_large_operation_does_not_make_a_large_message():
+    op = ["s", ["gone", "x"], [["y" * 100_000] * 100] * 100]
+
+    with pytest.raises(PathMissing) as caught:
+        apply_immutable({}, [op])
+
+    assert len(str(caught.value)) < 250

@@ -5,12 +5,14 @@ import random
 
 import pytest
 from perdure.chord import (
+    MAX_DEPTH,
     DraftRevoked,
     ListDraft,
     StaleChange,
     Tracker,
     apply,
     apply_immutable,
+    copy_json,
 )
 
 LONG = "a line that is longer than the operations on it"
@@ -330,6 +332,31 @@ def test_operations_are_detached_from_the_base():
 
     assert tracker.value["rows"][3] == {"id": 3, "tags": []}
     assert base == {"rows": [{"id": place, "text": "x" * 20} for place in range(3)]}
+
+
+def test_the_deepest_document_is_changed_like_any_other():
+    def nested(depth, inner):
+        for level in range(depth):
+            inner = [inner] if level % 2 else {"in": inner}
+        return inner
+
+    tracker = Tracker(nested(MAX_DEPTH, 1))
+
+    def change_the_deepest(draft):
+        for _ in range(MAX_DEPTH - 1):
+            draft = draft[0] if isinstance(draft, ListDraft) else draft["in"]
+        draft["in"] = 2
+
+    def change_the_highest(draft):
+        draft.extend(draft.to_json() * 10)
+        draft.sort(key=repr)
+        draft[0] = nested(MAX_DEPTH - 1, 3)
+        assert draft != []
+
+    assert [op[0] for op in adopt(tracker, change_the_deepest).ops] == ["s"]
+    assert copy_json(tracker.value) == nested(MAX_DEPTH, 2)
+    prepared = adopt(tracker, change_the_highest)
+    assert apply_immutable(nested(MAX_DEPTH, 2), prepared.ops) == tracker.value
 
 
 def test_elements_that_moved_travel_as_copies():
