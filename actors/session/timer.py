@@ -6,11 +6,16 @@ are told here as they are committed. Proved by tests/actors/session/test_timer.p
 
 import asyncio
 import heapq
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
+import structlog
+
+from ...chord import PerdureError
 from ...storage.contract import Storage
 from ..runtime import Actor, Timer
+
+log = structlog.get_logger("perdure.session")
 
 PAGE = 256
 
@@ -25,6 +30,10 @@ class Wake:
     def __init__(self, key: str, when: int) -> None:
         self.key = key
         self.when = when
+
+
+class Look:
+    """Says that nobody who was woken before is awake any more: the sessions have come up anew."""
 
 
 class TimerActor(Actor):
@@ -51,6 +60,8 @@ class TimerActor(Actor):
         if isinstance(message, Wake):
             self._hear(message)
             return None
+        if isinstance(message, Look):
+            self._stored = 0
         return self._fire()
 
     def _hear(self, wake: Wake) -> None:
@@ -68,7 +79,7 @@ class TimerActor(Actor):
             deadline = heapq.heappop(self._told)
             self._known.discard(deadline)
             due[deadline[1]] = None
-        await asyncio.gather(*(self._wake(key) for key in due))
+        await self._wake_all(due)
         if self._stored is not None and self._stored <= now:
             await self._wake_stored(now, due)
             self._stored = await self._storage.next_wake(after=now)
@@ -81,8 +92,17 @@ class TimerActor(Actor):
             new = dict.fromkeys(key for key in listed if key not in woken)
             if not new:
                 return
-            await asyncio.gather(*(self._wake(key) for key in new))
+            await self._wake_all(new)
             woken |= new
+
+    async def _wake_all(self, keys: Iterable[str]) -> None:
+        """Wake sessions. One that cannot be opened waits for somebody who asks for it, and holds up nobody else."""
+        ends = await asyncio.gather(*(self._wake(key) for key in keys), return_exceptions=True)
+        for key, end in zip(keys, ends, strict=True):
+            if isinstance(end, PerdureError):
+                log.warning("not_woken", session=key, error=repr(end))
+            elif end is not None:
+                raise end
 
     def _arm(self) -> None:
         soonest = [when for when in (self._stored, self._told[0][0] if self._told else None) if when is not None]
