@@ -36,8 +36,8 @@ from .session.core import SessionCore
 from .session.directory import Directory
 from .session.environment import Hooks, Services
 from .session.errors import SessionClosed
-from .session.storage_actor import Admitted, StorageActor, Store
-from .session.timer import TimerActor, Wake
+from .session.storage_actor import Admitted, CatchUp, StorageActor, Store
+from .session.timer import Look, TimerActor, Wake
 from .task.actor import TaskActor
 from .task.definition import Definitions
 from .task.engine import Engine, Invocation
@@ -191,6 +191,7 @@ class System:
             hooks=hooks,
             make_scheduler=self._make_scheduler,
             write=self._write,
+            caught_up=self._caught_up,
         )
         return (
             ChildSpec("storage", StorageActor, (self._store,), shutdown_s=30.0),
@@ -201,6 +202,7 @@ class System:
     def _up(self, ref: Any) -> None:
         self._sessions = ref._incarnation.actor
         self._changed.set()
+        self._tell("timer", Look())
 
     def _down(self) -> None:
         self._sessions = None
@@ -243,23 +245,30 @@ class System:
             await self._changed.wait()
 
     def _write(self, core: SessionCore, batch: Batch) -> None:
+        if not self._tell("storage", Admitted(core, batch)):
+            core.fail(ActorDead("storage"))
+        elif batch.wake:
+            self._tell("timer", Wake(core.key, batch.wake))
+
+    async def _caught_up(self, key: str) -> None:
         assert self._actors is not None
         storage = self._actors.ref("storage")
-        if storage is None or not storage.is_alive():
-            core.fail(ActorDead("storage"))
-            return
-        storage.tell(Admitted(core, batch))
-        timer = self._actors.ref("timer")
-        if batch.wake and timer is not None and timer.is_alive():
-            timer.tell(Wake(core.key, batch.wake))
+        if storage is not None:
+            await storage.ask(CatchUp(key), block=False)
+
+    def _tell(self, actor_id: str, message: object) -> bool:
+        """Tell an actor something if it is there."""
+        assert self._actors is not None
+        ref = self._actors.ref(actor_id)
+        if ref is None or not ref.is_alive():
+            return False
+        ref.tell(message)
+        return True
 
     async def _wake(self, key: str) -> None:
         sessions = await self._sessions_up()
         await sessions.core(key)
-        assert self._actors is not None
-        session = self._actors.ref(f"session:{key}")
-        if session is not None and session.is_alive():
-            session.tell(Due())
+        self._tell(f"session:{key}", Due())
 
     def _make_scheduler(self, core: SessionCore, actor: SessionActor) -> Engine:
         def start(engine: Engine, invocation: Invocation) -> None:

@@ -8,7 +8,7 @@ Proved by tests/actors/session/test_supervision.py.
 """
 
 import asyncio
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any
 
 import msgspec
@@ -41,10 +41,22 @@ class Environment(msgspec.Struct, kw_only=True):
     hooks: Hooks
     make_scheduler: Callable[[SessionCore, "SessionActor"], Scheduler]
     write: Callable[[SessionCore, Batch], None]
+    """Hands a batch to the storage actor."""
+    caught_up: Callable[[str], Awaitable[None]]
+    """Returns once all batches of a session that were handed over are stored."""
+    undrained: set[str] = msgspec.field(default_factory=set)
+    """Sessions whose last incarnation died with commits on their way to storage."""
 
 
 class Due:
     """Tells a session that a stored deadline has come."""
+
+
+class Replace:
+    """Tells the supervisor of all sessions that the guard of one was killed."""
+
+    def __init__(self, key: str) -> None:
+        self.key = key
 
 
 class CoreFailed:
@@ -61,6 +73,7 @@ class SessionActor(Supervisor):
         super().__init__(
             strategy="one_for_one", intensity=TASK_RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.02, max_s=1.0)
         )
+        self._environment = environment
         self._opened = opened
         self.core = SessionCore(
             key,
@@ -75,7 +88,10 @@ class SessionActor(Supervisor):
         self.core.scheduler = self._scheduler
 
     async def on_start(self) -> None:
-        """Load what is stored and go on with it."""
+        """Load what is stored, once the last incarnation's commits are, and go on with it."""
+        if self.core.key in self._environment.undrained:
+            await self._environment.caught_up(self.core.key)
+            self._environment.undrained.discard(self.core.key)
         await self.core.load()
         self._scheduler.resume()
         self._opened(self.core)
@@ -184,6 +200,8 @@ class Sessions(Supervisor):
         core = self._cores.pop(key, None)
         if core is not None:
             core.fail(reason.cause)
+            if core.seq > core.gate.durable:
+                self._environment.undrained.add(key)
 
     def fail_all(self, cause: BaseException | None) -> None:
         """Let all incarnations die at once: storage has."""
@@ -195,13 +213,21 @@ class Sessions(Supervisor):
         return list(self._cores.values())
 
     def on_child_ended(self, child_id: str, reason: Exit) -> None:
-        """A guard has given up: whoever waits for its session learns why."""
+        """A guard that has given up tells whoever waits for its session why; one that was killed is replaced."""
         key = child_id.removeprefix("guard:")
         self.lost(key, reason)
+        if reason.kind == "killed" and not self._ending:
+            self.actor_ref.tell(Replace(key))  # its place is free when this has returned
+            return
         opening = self._opening.pop(key, None)
         if opening is not None and not opening.done():
             opening.set_exception(SessionFailed(key, reason.cause))
             opening.exception()
+
+    def on_receive(self, message: Any) -> None:
+        """Start another guard in the place of one that was killed."""
+        if isinstance(message, Replace) and not self._ending:
+            self._activate(message.key)
 
     def _end_children(self, *, kill: bool) -> Coroutine[Any, Any, None] | None:
         self._ending = True

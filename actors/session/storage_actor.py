@@ -49,6 +49,15 @@ class Admitted:
         self.batch = batch
 
 
+class CatchUp:
+    """Asks for an answer once every batch of a session that was admitted before is stored."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
 class StorageActor(Actor):
     """Writes groups of batches, in order, one group at a time."""
 
@@ -72,6 +81,8 @@ class StorageActor(Actor):
             self._queue.append(message)
             self._flush_soon()
             return None
+        if isinstance(message, CatchUp):
+            return self._catch_up(message.key)
         return self._write_group() if message is _FLUSH else self._store.storage.idle()
 
     def _flush_soon(self) -> None:
@@ -79,6 +90,10 @@ class StorageActor(Actor):
         if not self._flushing:
             self._flushing = True
             self.actor_ref.tell(_FLUSH)
+
+    async def _catch_up(self, key: str) -> None:
+        while any(one.batch.session == key for one in self._queue):
+            await self._write_group()
 
     async def _write_group(self) -> None:
         self._flushing = False
