@@ -2,18 +2,19 @@
 
 Layers, each importing only from those above it::
 
-    errors, events                     what can go wrong; what is logged
-    clock, virtual_clock, future       time; answers
-    mailbox, scheduler                 one queue per actor, one ready queue per loop
-    ref, incarnation, actor            the address, the life, and the code of one actor
-    children, supervisor               keeps children alive (decisions: supervisors/restart.py)
-    background, system                 a loop for synchronous hosts; the table and the top of the tree
+    errors, events                   what can go wrong; what is logged
+    clock, virtual_clock             time, and time for tests
+    future, background               answers; a loop in a thread of its own
+    scheduler, mailbox, steps        one ready queue per loop, one queue per actor, one step at a time
+    ref, incarnation, actor          the address, the life and the code of one actor
+    child, children, supervisor      who keeps actors alive (decisions: supervisors/restart.py)
+    system                           the table of live actors and the top of their tree
 """
 
 from ...supervisors.restart import Backoff, Exit, RestartType, Strategy
 from .actor import Actor
 from .background import BackgroundThread
-from .children import ChildSpec
+from .child import ChildSpec
 from .clock import Clock, SystemClock, Timer
 from .errors import (
     ActorCrashed,

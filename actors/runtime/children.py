@@ -1,22 +1,14 @@
 """The children of one supervisor: carries out what the pure functions of ``supervisors/restart.py`` decide.
 
-It hears of starts and ends by signals beside the supervisor's mailbox, so a handler that takes long delays no restart. A
-child is in one of four phases:
-
-``starting``  its ``on_start`` runs or waits to
-``running``   it takes messages
-``stopping``  its supervisor told it to end
-``down``      it is not there; ``due_s`` says whether and when it comes back
-
+It hears of starts and ends by signals beside the supervisor's mailbox, so a handler that takes long delays no restart.
 Invariants: a child's failure, at start too, never ends the supervisor except by exceeding the intensity; nothing is
 restarted without a wait on the clock; what was decided later wins. Proved by tests/actors/runtime/test_supervisor.py and
 test_supervision_matrix.py.
 """
 
 from collections import deque
-from collections.abc import Callable, Coroutine, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Literal
+from collections.abc import Callable, Coroutine, Iterable, Sequence
+from typing import TYPE_CHECKING, Any
 
 from pykka.messages import _ActorStop
 
@@ -24,103 +16,22 @@ from ...supervisors.restart import (
     Backoff,
     Exit,
     Intensity,
-    RestartType,
     Strategy,
     charge,
     check_budget,
-    check_restart_type,
     check_strategy,
     needs_restart,
     plan_restart,
 )
 from . import events
-from .clock import Timer
+from .child import Child, ChildSpec
 from .errors import ActorDead, ActorError, ActorExists, RestartIntensityExceeded, UnknownChild
 from .future import ActorFuture
-from .incarnation import Incarnation, describe
-from .mailbox import Letter
+from .incarnation import Incarnation
 from .ref import ActorRef
 
 if TYPE_CHECKING:
-    from .actor import Actor
     from .supervisor import Supervisor
-
-Phase = Literal["starting", "running", "stopping", "down"]
-
-
-@dataclass(frozen=True, slots=True)
-class ChildSpec:
-    """How to make one child, again and again.
-
-    ``actor`` is a class or any callable that makes one actor from ``args`` and ``kwargs``. ``restart``: see ``RestartType``.
-    ``shutdown_s``: seconds that it may take to stop before it is killed; 0 kills at once, None waits for ever (right for
-    supervisors, which bound their own children).
-
-    Raises:
-        ValueError: an unknown restart type or a negative time.
-    """
-
-    id: str
-    actor: "Callable[..., Actor]"
-    args: Sequence[Any] = ()
-    kwargs: Mapping[str, Any] = field(default_factory=dict)
-    restart: RestartType = "permanent"
-    shutdown_s: float | None = 5.0
-
-    def __post_init__(self) -> None:
-        check_restart_type(self.restart)
-        if self.shutdown_s is not None and self.shutdown_s < 0:
-            raise ValueError(f"expected shutdown_s to be 0 or more, or None; got: {self.shutdown_s}")
-
-
-class Child:
-    """What a supervisor remembers of one child, over all its incarnations."""
-
-    __slots__ = ("attempt", "due_s", "incarnation", "leaving", "mail", "phase", "spec", "starts", "timer", "up_since_s")
-
-    def __init__(self, spec: ChildSpec) -> None:
-        self.spec = spec
-        self.phase: Phase = "down"
-        self.incarnation: Incarnation | None = None
-        self.due_s: float | None = None  # when to start it, by the monotonic clock
-        self.leaving = False  # once it is down it is forgotten
-        self.mail: list[Letter] = []  # what waited for a start that failed, until one works
-        self.starts = 0
-        self.attempt = 0  # restarts in a row without a whole period up
-        self.up_since_s: float | None = None
-        self.timer: Timer | None = None  # what it waits for: its backoff, or the end of its shutdown time
-
-    @property
-    def concerned(self) -> bool:
-        """Whether its end, if it comes now, was wanted: nothing further follows from it."""
-        return self.phase == "stopping" or self.due_s is not None or self.leaving
-
-    def wait_until(self, due_s: float | None) -> None:
-        """Come back at ``due_s`` and not before; None: do not come back."""
-        self.due_s = due_s
-        if self.phase == "down":
-            self.forget_timer()
-
-    def forget_timer(self) -> None:
-        """Wait for nothing."""
-        if self.timer is not None:
-            self.timer.cancel()
-            self.timer = None
-
-    def describe(self) -> dict[str, Any]:
-        """What ``system.tree()`` says of it."""
-        restarts = max(0, self.starts - 1)
-        if self.incarnation is not None:
-            return {**describe(self.incarnation), "restarts": restarts}
-        name = getattr(self.spec.actor, "__name__", type(self.spec.actor).__name__)
-        return {
-            "id": self.spec.id,
-            "class": name,
-            "state": "restarting",
-            "restarts": restarts,
-            "mailbox": 0,
-            "children": [],
-        }
 
 
 class Children:

@@ -8,7 +8,8 @@ from typing import Any
 
 from ...supervisors.restart import Backoff, Exit, Intensity, Strategy
 from .actor import Actor
-from .children import Children, ChildSpec
+from .child import ChildSpec
+from .children import Children
 from .incarnation import Incarnation
 from .ref import ActorRef
 

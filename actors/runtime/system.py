@@ -17,7 +17,7 @@ from ...supervisors.restart import Exit
 from . import events
 from .actor import Actor, bear
 from .background import BackgroundThread
-from .children import ChildSpec
+from .child import ChildSpec
 from .clock import Clock, SystemClock
 from .errors import ActorDead, ActorExists, SystemStopped, WrongThread
 from .incarnation import Incarnation, Parent, describe
@@ -55,8 +55,9 @@ class ActorSystem:
         self._lock = threading.Lock()
         self._closing = False
         self._stopping: asyncio.Task[None] | None = None
+        self._release_clock: Callable[[], None] | None = None
         if isinstance(self.clock, VirtualClock):
-            self.clock.hold(lambda: self.scheduler.io_in_flight > 0)
+            self._release_clock = self.clock.hold(lambda: self.scheduler.io_in_flight > 0)
         self._loop_guard = self._stop_with_loop()
         _take_first_step(self._loop_guard)
 
@@ -66,7 +67,9 @@ class ActorSystem:
     async def __aexit__(self, *_exc: object) -> None:
         await self.stop()
 
-    def __len__(self) -> int:
+    @property
+    def live_actors(self) -> int:
+        """How many actors there are, those that are starting or ending included."""
         return len(self._table)
 
     # -- actors -----------------------------------------------------------------------------------------------------
@@ -81,9 +84,9 @@ class ActorSystem:
     ) -> ActorRef[A]:
         """Make an actor and start it; ``on_start`` runs soon, before its first message.
 
-        Without a supervisor the actor is at the top of the tree and ends for good at its first crash, and what its constructor
-        raises is raised here. With one it is a permanent child (``start_child`` takes the other kinds), whose failing
-        constructor counts as a crash. Without an ``id`` it gets one that is good for this process only.
+        Without a supervisor the actor is at the top of the tree and ends for good at its first crash; what its
+        constructor raises is raised here. With one it is a permanent child (``start_child`` takes the other kinds), and
+        a failing constructor counts as a crash. Without an ``id`` it gets one that is good for this process only.
 
         Raises:
             ActorExists: the id belongs to a live actor, or to a child of the supervisor.
@@ -223,6 +226,9 @@ class ActorSystem:
             await last.when_ended()
         timer.cancel()
         self.scheduler.close()
+        if self._release_clock is not None:
+            self._release_clock()
+            self._release_clock = None
 
     def _kill_all(self) -> None:
         for incarnation in reversed(list(self._top.values())):

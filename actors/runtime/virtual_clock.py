@@ -89,9 +89,13 @@ class VirtualClock:
         self._run_due()
         return True
 
-    def hold(self, busy: Callable[[], bool]) -> None:
-        """Do not jump by itself while ``busy()``: something real is under way that will wake the loop."""
+    def hold(self, busy: Callable[[], bool]) -> Callable[[], None]:
+        """Do not jump by itself while ``busy()``: something real is under way that will wake the loop.
+
+        Returns what ends the hold; call it once.
+        """
         self._holds.append(busy)
+        return lambda: self._holds.remove(busy)
 
     def may_jump(self) -> bool:
         """Whether there is a timer to jump to and nothing holds the clock."""

@@ -115,7 +115,7 @@ async def test_killing_an_idle_actor_ends_it_at_once_without_hooks():
         system.kill(ref)
         assert ref.when_ended().done()
         assert seen == []
-        assert len(system) == 0
+        assert system.live_actors == 0
 
 
 async def test_killing_an_actor_that_has_not_started_keeps_it_from_starting():
@@ -276,7 +276,7 @@ async def test_killing_a_supervisor_kills_its_children_and_theirs():
         assert all(end.done() and (end.get()).kind == "killed" for end in ends)
         await killed_ask(asked)
         assert seen == ["cancelled"]
-        assert len(system) == 0
+        assert system.live_actors == 0
 
 
 async def test_a_supervisor_may_kill_itself_from_a_handler():
@@ -293,7 +293,7 @@ async def test_a_supervisor_may_kill_itself_from_a_handler():
         await ref.proxy().children()
         await killed_ask(ref.ask("die", block=False))
         assert (await ref.when_ended()).kind == "killed"
-        assert len(system) == 0
+        assert system.live_actors == 0
 
 
 async def test_killing_belongs_to_the_loops_thread():

@@ -1,6 +1,7 @@
 """Refs refuse to block a loop before anything is sent, and keep every promise of Pykka's in threads."""
 
 import asyncio
+import functools
 import threading
 
 import pykka
@@ -10,7 +11,9 @@ from perdure.actors.runtime import (
     ActorDead,
     ActorSystem,
     AskTimeout,
+    ChildSpec,
     MailboxFull,
+    Supervisor,
     VirtualClock,
     WouldBlock,
 )
@@ -166,6 +169,14 @@ async def test_a_full_mailbox_refuses_tells_and_answers_asks_but_takes_a_stop():
         with pytest.raises(MailboxFull):
             await refused
         assert await ref.stop(block=False)
+
+
+async def test_a_factorys_actor_has_the_bound_of_its_class():
+    async with ActorSystem() as system:
+        supervisor = system.spawn(Supervisor, children=[ChildSpec("b", functools.partial(Bounded))])
+        await supervisor.proxy().children()
+        assert system.ref("b").actor_class is Bounded
+        assert system.ref("b").actor_inbox.limit == 2
 
 
 async def test_a_bounded_mailbox_takes_messages_again_once_it_has_room():

@@ -225,4 +225,4 @@ async def test_many_actors_stop_in_either_order():
             refs = [system.spawn(Recorder, []) for _ in range(2_000)]
             for future in [ref.stop(block=False) for ref in refs[::order]]:
                 assert await future
-        assert len(system) == 0
+        assert system.live_actors == 0

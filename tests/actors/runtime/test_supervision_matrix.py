@@ -232,7 +232,7 @@ def test_whatever_happens_a_family_comes_to_rest_whole_and_one_of_each(strategy,
             assert set(children) == set(wanted)
             assert all(ref is not None and ref.is_alive() for ref in children.values())
             assert all(child["state"] == "running" for child in system.tree()[0]["children"])
-            assert len(system) == 1 + len(wanted)
+            assert system.live_actors == 1 + len(wanted)
             assert clock.next_due() is None
 
     asyncio.run(main())

@@ -332,7 +332,7 @@ async def test_a_child_that_dies_at_every_start_is_restarted_exactly_as_often_as
         assert str(ended.cause).startswith("supervisor gave up on doomed: more than 5 restarts within 60 s")
         assert isinstance(ended.cause.__cause__, RuntimeError)
         assert clock.next_due() is None
-        assert len(system) == 0
+        assert system.live_actors == 0
         assert [log["event"] for log in logs].count("supervisor_escalated") == 1
         assert [log["attempt"] for log in logs if log["event"] == "child_restarting"] == [1, 2, 3, 4, 5]
 
@@ -457,7 +457,7 @@ async def test_a_supervisor_that_gives_up_while_it_starts_has_not_started():
         with pytest.raises(ActorDead):
             await asked
         assert isinstance((await supervisor.when_ended()).cause, RestartIntensityExceeded)
-        assert len(system) == 0
+        assert system.live_actors == 0
 
 
 async def test_restarts_go_on_while_a_handler_of_the_supervisor_takes_long():
@@ -519,7 +519,7 @@ async def test_a_hook_that_raises_is_the_supervisors_own_crash(hook):
             ref.tell(ValueError("bad"))
         ended = await supervisor.when_ended()
         assert (ended.kind, str(ended.cause)) == ("crashed", "in a hook")
-        assert len(system) == 0
+        assert system.live_actors == 0
 
 
 # -- stopping ----------------------------------------------------------------------------------------------------------------
@@ -625,7 +625,7 @@ async def test_a_supervisor_that_ends_restarts_nothing_and_starts_nothing():
         gate.set()
         assert await stopped
         await settle(clock)
-        assert len(system) == 0
+        assert system.live_actors == 0
 
 
 async def test_a_child_can_be_stopped_for_good():
@@ -677,7 +677,7 @@ async def test_a_child_added_in_the_turn_of_the_stop_is_refused_or_stopped():
             with contextlib.suppress(ActorDead):
                 actor.start_child(ChildSpec("late", Child))
             await stopped
-            assert len(system) == 0
+            assert system.live_actors == 0
 
 
 async def test_ended_children_that_do_not_come_back_leave_nothing_behind():
@@ -689,4 +689,4 @@ async def test_ended_children_that_do_not_come_back_leave_nothing_behind():
             await actor.start_child(ChildSpec(f"t{number}", Child, restart="temporary")).stop(block=False)
         await turns()
         assert actor.children() == {}
-        assert len(system) == 1
+        assert system.live_actors == 1

@@ -57,7 +57,7 @@ async def test_actors_without_an_id_get_one_of_their_own():
     async with ActorSystem() as system:
         ids = {system.spawn(Child).id for _ in range(10)}
         assert len(ids) == 10
-        assert len(system) == 10
+        assert system.live_actors == 10
 
 
 async def test_actors_are_started_on_the_loops_thread_only():
@@ -112,7 +112,7 @@ async def test_stopping_the_system_stops_the_last_started_first():
         system.spawn(Child, story, id=name)
     await system.stop()
     assert story == ["c", "b", "a"]
-    assert len(system) == 0
+    assert system.live_actors == 0
     assert system.stopped
 
 

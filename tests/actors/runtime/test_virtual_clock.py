@@ -166,6 +166,14 @@ async def test_a_held_clock_waits_for_a_sqlite_thread_however_long_it_takes():
         assert fired == [60.0]
 
 
+async def test_a_stopped_system_holds_the_clock_no_longer():
+    clock = VirtualClock()
+    for _ in range(3):
+        async with ActorSystem(clock=clock) as system:
+            system.scheduler.io_in_flight += 1
+    assert clock._holds == []
+
+
 async def test_io_that_is_ready_is_served_before_the_jump():
     clock = VirtualClock(autojump=True)
     order = []
