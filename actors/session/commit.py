@@ -12,23 +12,22 @@ from typing import Generic, TypeVar
 
 import msgspec
 
-from ...storage.contract import DocumentQuery
 from ...storage.records import (
     Base,
     Batch,
     DocumentChange,
     DocumentCreate,
+    DocumentRecord,
     DocumentRetire,
     Faulted,
     Orphaned,
-    TaskScope,
     Terminal,
     Write,
 )
 from ...supervisors.settlement import Settlement, settle
 from .core import MAX_UNDURABLE_WRITES, SessionCore
 from .directory import Directory
-from .documents import Address, Doc, Open, address_of, content
+from .documents import Address, Open, content
 from .publication import DocumentChanged, Publication
 from .tx import BaseTx
 
@@ -148,31 +147,8 @@ async def _call_hooks(tx: BaseTx, settlement: Settlement) -> None:
         if isinstance(record.state.outcome, Faulted | Orphaned):
             for undecided in tx.core.hooks.undecided:
                 await undecided(tx, record)
-        await _retire_documents(tx, record.id)
-
-
-async def _retire_documents(tx: BaseTx, task: int) -> None:
-    """Task documents end with their task, those of this block and those that only storage knows of included."""
-    core = tx.core
-    for address in [address for address in tx.opened if (address.scope, address.scope_id) == ("task", task)]:
-        tx.closed.append((address, tx.opened.pop(address)))
-    addresses = core.task_documents.pop(task, set())
-    if task in core.recovered:
-        core.recovered.discard(task)
-        await core.drained()
-        page = await core.storage.scan_documents(core.key, DocumentQuery(scope=TaskScope(task_id=task)), 1_000)
-        addresses |= {address_of(record) for record in page.items}
-    for address in addresses - {closed for closed, _ in tx.closed}:
-        await tx.retire_doc(_any_version(core, address), task, key=address.key)
-
-
-def _any_version(core: SessionCore, address: Address) -> Doc[None]:
-    """Make a definition that can only retire: whatever version is stored, its value is not looked at."""
-    loaded = core.documents.get(address)
-    version = loaded.version if loaded is not None else 2**31
-    return Doc(
-        address.kind, scope="task", version=version, family=address.key is not None, migrate=lambda value, _: value
-    )
+        await tx.retire_documents_of(record.id)
+        tx.ended.append(record.id)
 
 
 # --- the batch
@@ -192,7 +168,9 @@ def _prepare(tx: BaseTx) -> _Prepared:
     done = _Prepared(list(tx.rows.values()))
     for address, one in tx.closed:
         _prepare_document(done, one)
-        _prepare_retirement(done, address, one)
+        _prepare_retirement(done, address, one.loaded.record)
+    for address, record in tx.retiring.items():
+        _prepare_retirement(done, address, record)
     for address, one in tx.opened.items():
         if _prepare_document(done, one):
             done.adopt.append((address, one))
@@ -217,9 +195,9 @@ def _prepare_document(done: _Prepared, one: Open) -> bool:
     return True
 
 
-def _prepare_retirement(done: _Prepared, address: Address, one: Open) -> None:
-    done.writes.append(DocumentRetire(id=one.loaded.record.id))
-    done.documents.append(DocumentChanged(one.loaded.record, None, [["r", None]]))
+def _prepare_retirement(done: _Prepared, address: Address, record: DocumentRecord) -> None:
+    done.writes.append(DocumentRetire(id=record.id))
+    done.documents.append(DocumentChanged(record, None, [["r", None]]))
     done.retire.append(address)
 
 
@@ -235,6 +213,9 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     core.seq += 1
     for conversation in tx.created:
         core.remember(conversation)
+    for task in tx.ended:
+        core.task_documents.pop(task, None)
+        core.recovered.discard(task)
     for address in prepared.retire:
         core.documents.pop(address, None)
         core.retired[address] = core.seq

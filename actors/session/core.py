@@ -15,11 +15,19 @@ from typing import Any, TypeVar, cast
 import structlog
 
 from ...chord import Tracker
-from ...storage.contract import Storage
-from ...storage.records import Batch, ConversationRecord, JsonObject, SubmissionRecord, TaskRecord
+from ...storage.contract import DocumentQuery, Storage
+from ...storage.records import (
+    Batch,
+    ConversationRecord,
+    DocumentRecord,
+    JsonObject,
+    SubmissionRecord,
+    TaskRecord,
+    TaskScope,
+)
 from ...supervisors.forest import Forest
 from ..runtime import Clock
-from .documents import Address, Doc, Loaded, fits, migrated
+from .documents import Address, Doc, Loaded, address_of, fits, migrated
 from .environment import Hooks, Scheduler, Services
 from .errors import SessionClosed, SessionFailed, UnknownRecord
 from .gate import Gate
@@ -37,6 +45,7 @@ Settled = TaskRecord | SubmissionRecord
 MAX_UNDURABLE_WRITES = 5_000
 """Back-pressure: with more admitted writes than this not durable yet, a session's next commit waits for them."""
 MAX_LOADED_DOCUMENTS = 512
+DOCUMENTS_PAGE = 1_000
 MAX_KNOWN_CONVERSATIONS = 1_024
 
 
@@ -254,6 +263,34 @@ class SessionCore:
                 if old != address and not self.documents[old].held:
                     del self.documents[old]
         return loaded
+
+    async def incarnation(self, address: Address) -> DocumentRecord | None:
+        """Name the incarnation alive at an address, as of everything admitted, without its value. For the line."""
+        loaded = self.documents.get(address)
+        if loaded is not None:
+            return loaded.record
+        if address in self.retired:
+            return None
+        return await self.storage.find_document(self.key, address.kind, address.stored_scope(), address.key)
+
+    async def documents_of(self, task: int) -> dict[Address, DocumentRecord]:
+        """Name the living documents of a task, those included that only storage knows of. For the line."""
+        found = await self._stored_documents_of(task) if task in self.recovered else {}
+        for address in self.task_documents.get(task, ()):
+            record = await self.incarnation(address)
+            if record is not None:
+                found[address] = record
+        return found
+
+    async def _stored_documents_of(self, task: int) -> dict[Address, DocumentRecord]:
+        await self.drained()
+        query = DocumentQuery(scope=TaskScope(task_id=task))
+        page = await self.storage.scan_documents(self.key, query, DOCUMENTS_PAGE)
+        found = {address_of(record): record for record in page.items}
+        while page.next is not None:
+            page = await self.storage.scan_documents(self.key, query, DOCUMENTS_PAGE, page.next)
+            found |= {address_of(record): record for record in page.items}
+        return found
 
     async def drained(self) -> None:
         """Return when everything admitted so far is durable, so that storage can answer for all of it."""

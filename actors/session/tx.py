@@ -33,7 +33,7 @@ from ...storage.records import (
     TaskRecord,
 )
 from .core import SessionCore
-from .documents import Address, Doc, Loaded, Open, root
+from .documents import Address, Doc, Loaded, Open, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
 from .pending import Row
 
@@ -77,7 +77,11 @@ class BaseTx:
         """What the scheduler starts when this block is admitted, by task."""
         self.opened: dict[Address, Open] = {}
         self.closed: list[tuple[Address, Open]] = []
-        """Documents that this block retires."""
+        """Documents that this block had open and retires."""
+        self.retiring: dict[Address, DocumentRecord] = {}
+        """Documents that this block retires without having looked into them."""
+        self.ended: list[int] = []
+        """Tasks that end with this block."""
         self._last_id = core.last_id
 
     # --- lookups
@@ -170,7 +174,9 @@ class BaseTx:
         return await self._created(ConversationRecord(id=self.mint(), owner=held))
 
     async def create_root(self) -> ConversationRecord:
-        """Create the root conversation, whose id is reserved; it must not exist yet."""
+        """Create the root conversation, whose id is reserved. Raises InvalidValue when there is one."""
+        if await self.conversation(ROOT_CONVERSATION_ID) is not None:
+            raise InvalidValue("the root conversation exists already")
         self.core.last_id = max(self.core.last_id, ROOT_CONVERSATION_ID)
         return await self._created(ConversationRecord(id=ROOT_CONVERSATION_ID))
 
@@ -286,8 +292,7 @@ class BaseTx:
 
     async def _acquire(self, doc: Doc[Any], address: Address, seed: Json) -> Open:
         await self._in_scope(address)
-        retired = any(closed == address for closed, _ in self.closed)
-        loaded = None if retired else await self.core.document(doc, address)
+        loaded = None if self.retires(address) else await self.core.document(doc, address)
         created = loaded is None
         if loaded is None:
             loaded = self._new_document(doc, address, seed)
@@ -320,12 +325,25 @@ class BaseTx:
         """End a document's incarnation, if there is one; its last changes in this block are stored first."""
         self._check()
         address = doc.address(scope_id, key)
-        opened = self.opened.pop(address, None)
-        if opened is None and await self.core.document(doc, address) is not None:
-            opened = await self._acquire(doc, address, None)
-            self.opened.pop(address)
-        if opened is not None:
-            self.closed.append((address, opened))
+        if address in self.opened:
+            self.closed.append((address, self.opened.pop(address)))
+        elif not self.retires(address):
+            record = await self.core.incarnation(address)
+            if record is not None:
+                fits(doc, record)
+                self.retiring[address] = record
+
+    def retires(self, address: Address) -> bool:
+        """Whether this block retires the incarnation that was alive at an address before it."""
+        return address in self.retiring or any(closed == address for closed, _ in self.closed)
+
+    async def retire_documents_of(self, task: int) -> None:
+        """End all documents of a task: they go with it, whoever made them."""
+        for address in [one for one in self.opened if (one.scope, one.scope_id) == ("task", task)]:
+            self.closed.append((address, self.opened.pop(address)))
+        for address, record in (await self.core.documents_of(task)).items():
+            if not self.retires(address):
+                self.retiring[address] = record
 
     # --- the end of the block
 
