@@ -6,7 +6,7 @@ from ...storage.records import Completed, TaskRecord, Terminal
 from ..session.commit import Commit
 from ..session.directory import core_of
 from ..session.environment import Services
-from ..session.errors import UnknownRecord
+from ..session.errors import InvalidValue, UnknownRecord
 from ..session.tx import BaseTx
 from .definition import decode
 from .errors import TaskUnsuccessful
@@ -62,3 +62,12 @@ class TaskRef(Generic[R]):
         core = await core_of(self._services, self.session)
         async with Commit(core, lambda: BaseTx(core)) as tx:
             return await tx.mark_task(self.id)
+
+
+def local_id(task: int | TaskRef[Any], session: str) -> int:
+    """Give a task's id in a session. Raises InvalidValue for a handle of another session: there its id is another task."""
+    if not isinstance(task, TaskRef):
+        return task
+    if task.session != session:
+        raise InvalidValue(f"{task!r} belongs to another session than {session!r}")
+    return task.id

@@ -14,7 +14,7 @@ from ..session.errors import UnknownRecord
 from ..session.read import snapshot
 from .definition import Phase, Task, decode
 from .errors import InvalidTransition, InvocationEnded
-from .ref import TaskRef
+from .ref import TaskRef, local_id
 from .steps import Mode
 from .tx import RunTx
 
@@ -97,7 +97,7 @@ class Run(Generic[I]):
 
     async def outcomes(self, tasks: Sequence[int | TaskRef[Any]]) -> list[Outcome]:
         """Read the outcomes of ended tasks, in order. Raises UnknownRecord, InvalidTransition for a live one."""
-        return [await self._outcome(task.id if isinstance(task, TaskRef) else task) for task in tasks]
+        return [await self._outcome(local_id(task, self.session)) for task in tasks]
 
     async def _outcome(self, task: int) -> Outcome:
         record = await self.task(task)

@@ -30,7 +30,7 @@ from ..session.errors import InvalidValue, OwnershipRefused
 from ..session.tx import BaseTx
 from .definition import Phase, Task, encode
 from .errors import InvalidTransition
-from .ref import TaskRef
+from .ref import TaskRef, local_id
 
 R = TypeVar("R")
 
@@ -50,9 +50,10 @@ class Tx(BaseTx):
         """Create a task, owned by a live task or else by its conversation (default: the bound one).
 
         ``background`` takes a conversation's task out of the conversation's abort and idleness.
-        Raises OwnershipRefused, UnknownRecord, InvalidJson.
+        Raises OwnershipRefused, UnknownRecord, InvalidValue, InvalidJson.
         """
         definition = task()
+        owner = None if owner is None else local_id(owner, self.core.key)
         home = await self._home(owner, conversation_id, background=background)
         record = TaskRecord(
             id=self.mint(),
@@ -61,17 +62,17 @@ class Tx(BaseTx):
             version=definition.version,
             state=Pending(checkpoint=encode(definition.initial(input))),
             input=encode(input),
-            owner=_id(owner),
+            owner=owner,
             background=background,
             abort_requested=False,
         )
         await self.put_task(record)
         return TaskRef(self.core.services, self.core.key, record.id, definition.result_type)
 
-    async def _home(self, owner: int | TaskRef[Any] | None, conversation_id: int | None, *, background: bool) -> int:
+    async def _home(self, owner: int | None, conversation_id: int | None, *, background: bool) -> int:
         if owner is None:
             return await self._target(conversation_id)
-        held = await self.owner(_id(owner) or 0)
+        held = await self.owner(owner)
         if conversation_id not in (None, held.conversation_id):
             raise OwnershipRefused("a task lives in its owner's conversation")
         if background:
@@ -80,11 +81,7 @@ class Tx(BaseTx):
 
     async def abort_task(self, task: int | TaskRef[Any]) -> bool:
         """Mark a task for abort; False when it has already ended. Raises UnknownRecord."""
-        return await self.mark_task(_id(task) or 0)
-
-
-def _id(task: int | TaskRef[Any] | None) -> int | None:
-    return task.id if isinstance(task, TaskRef) else task
+        return await self.mark_task(local_id(task, self.core.key))
 
 
 class RunTx(Tx):
@@ -131,19 +128,17 @@ class RunTx(Tx):
         Raises InvalidTransition for a wait that could never end.
         """
         self._check_phase(then)
-        awaited = [_id(task) or 0 for task in on]
+        awaited = [local_id(task, self.core.key) for task in on]
         for task in awaited:
             await self._check_awaited(task, policy)
         if closes_cycle(self.core.forest, self._record.id, awaited):
-            raise InvalidTransition("waiting for these tasks would close a cycle: they wait for this one")
+            raise InvalidTransition("waiting for these tasks would close a cycle: they cannot end before this one")
         self._become(Waiting(checkpoint=encode(then), on=awaited, policy=policy, until=until))
 
     async def _check_awaited(self, task: int, policy: JoinPolicy) -> None:
         record = await self.task(task)
         if record is None:
             raise InvalidTransition(f"cannot wait for task {task}: it does not exist")
-        if task == self._record.id or task in self.core.forest.ownership.ancestors(self._record.id):
-            raise InvalidTransition(f"cannot wait for task {task}: it cannot end before this one")
         if policy == "failFast" and record.owner != self._record.id:
             raise InvalidTransition(f"failFast is for a task's own tasks, and task {task} is not")
         if not record.live and has_failed(record):
