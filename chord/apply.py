@@ -12,10 +12,9 @@ Proved by tests/chord/test_vectors.py and tests/chord/test_apply.py.
 
 from collections.abc import Callable, Iterator
 from decimal import Decimal
-from reprlib import Repr
 from typing import Any, NamedTuple, TypeAlias
 
-from .errors import InvalidOp, OutOfRange, PathMissing, UnsafePath
+from .errors import InvalidOp, OutOfRange, PathMissing, UnsafePath, quote
 from .text import append, drop_units, halves_meet
 from .values import ABSENT, MAX_NUMBER, Json
 
@@ -284,20 +283,6 @@ def _array_at(root: Json, path: Path, op: Op, owned: dict[int, Json] | None) -> 
     if type(array) is not list:
         raise PathMissing(f"expected an array at the end of the path, in {quote(op)}")
     return root, array
-
-
-def quote(thing: object) -> str:
-    """`thing` for an error message, cut to a length that a person may read, at a cost that its size does not matter to."""
-    try:
-        text = _short.repr(thing)
-    except ValueError:  # an int of more digits than Python writes
-        text = f"<{type(thing).__name__}>"
-    return text if len(text) <= 160 else text[:157] + "..."
-
-
-_short = Repr()
-_short.maxlevel = 3
-_short.maxstring = _short.maxother = _short.maxlong = 40
 
 
 class Verb(NamedTuple):

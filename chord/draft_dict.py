@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping, MutableMapping
 from typing import Any, Self
 
 from .draft import DraftBase, GrowingText, Lease, Slot, settle
-from .errors import InvalidJson
+from .errors import InvalidJson, quote
 from .values import ABSENT, Json, clone, copy_below
 
 GONE: Any = object()
@@ -122,7 +122,7 @@ class Draft(DraftBase, MutableMapping[str, Any], of=dict):
         if value is old and value is not ABSENT:
             return  # what `draft["rows"] += [...]` ends with: the draft that stands there already
         if type(key) is not str:
-            raise InvalidJson(f"expected a str as key, got {key!r}")
+            raise InvalidJson(f"expected a str as key, got {quote(key)}")
         item = self._admit(value, key, old)
         self._slots[key if key.isascii() else self._admit(key, key)] = item
         self._size += old is ABSENT

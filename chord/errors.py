@@ -3,6 +3,8 @@
 The root lives on the lowest floor so that every room can share it without importing upwards.
 """
 
+from reprlib import Repr
+
 
 class PerdureError(Exception):
     """Base of every error that perdure raises on purpose.
@@ -49,3 +51,17 @@ class StaleChange(ChordError):
 
 class WatchTaken(ChordError):
     """A watch or a state attachment already has the one consumer that it can have."""
+
+
+def quote(thing: object) -> str:
+    """`thing` for an error message, cut to a length that a person may read. Cheap, however large it is."""
+    try:
+        text = _short.repr(thing)
+    except ValueError:  # an int of more digits than Python writes
+        text = f"<{type(thing).__name__}>"
+    return text if len(text) <= 160 else text[:157] + "..."
+
+
+_short = Repr()
+_short.maxlevel = 3
+_short.maxstring = _short.maxother = _short.maxlong = 40

@@ -13,7 +13,7 @@ from typing import Any
 from .apply import Op, apply_immutable, apply_owned
 from .delta import delta
 from .draft import DraftBase, Lease
-from .errors import DraftRevoked, StaleChange
+from .errors import DraftRevoked, StaleChange, quote
 from .values import ABSENT, Json
 
 _MAX_OWNED = 256
@@ -57,7 +57,7 @@ class Tracker:
         if self._change is not None:
             raise StaleChange("expected one open change at a time, got a second one; prepare or abort the first")
         if type(self._value) is not dict and type(self._value) is not list:
-            raise StaleChange(f"expected an object or array to change, got {self._value!r}; use prepare_replace")
+            raise StaleChange(f"expected an object or array to change, got {quote(self._value)}; use prepare_replace")
         self._change = Change(self, DraftBase.over(self._value, (), Lease(halves=self._halves)))
         return self._change
 
@@ -126,9 +126,9 @@ class Change:
 class Prepared:
     """A change that is ready to be adopted, or to be dropped.
 
-    `ops` lead from `base` to `value`; they are empty when nothing changed. They share payloads with `value`: neither
-    may be changed. `value` is made when it is first read, from `base` and `ops`, and shares with `base` what the change
-    did not touch.
+    `ops` lead from `base` to `value`; they are empty when nothing changed. They share no container with `base`, but
+    payloads with `value`, so neither may be changed: follow with `apply_immutable`, or give `apply` a copy. `value` is
+    made when it is first read, from `base` and `ops`, and shares with `base` what the change did not touch.
     """
 
     __slots__ = ("_base", "_consumed", "_tracker", "_value", "base_revision", "ops")

@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator
 from math import isfinite
 from typing import Any, TypeAlias
 
-from .errors import InvalidJson
+from .errors import InvalidJson, quote
 from .text import is_unicode, join_halves
 
 Json: TypeAlias = Any
@@ -141,9 +141,8 @@ def _copy_list(source: list[Any], depth: int, halves: bool) -> list[Json]:
 
 def _explain(value: object, depth: int, halves: bool, path: tuple[str | int, ...]) -> InvalidJson:
     """Search the refused value for its first fault, in the order in which the copier walks."""
-    for where, fault in _faults(value, depth, halves, path, ()):
-        return InvalidJson(f"expected strict JSON, got {fault} at {_show(where)}")
-    return InvalidJson(f"expected strict JSON at {_show(path)}, got a value that changed while it was copied")
+    where, fault = next(_faults(value, depth, halves, path, ()))
+    return InvalidJson(f"expected strict JSON, got {fault} at {_show(where)}")
 
 
 def _faults(
@@ -165,7 +164,7 @@ def _faults(
         return
     for key, item in value.items() if kind is dict else enumerate(value):
         if kind is dict and (type(key) is not str or not (halves or is_unicode(key))):
-            yield path, f"the key {key!r}"
+            yield path, f"the key {quote(key)}"
             return
         yield from _faults(item, depth + 1, halves, (*path, key), (*above, id(value)))
 

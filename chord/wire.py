@@ -8,8 +8,8 @@ decoder per stream, and every batch goes through both, in order. Proved by the w
 tests/chord/test_wire.py.
 """
 
-from .apply import MAX_SAFE, RESERVED, VERBS, Op, Path, check_segment, is_count, misshapen, quote
-from .errors import InvalidOp, PathMissing
+from .apply import MAX_SAFE, RESERVED, VERBS, Op, Path, check_segment, is_count, misshapen
+from .errors import InvalidOp, PathMissing, quote
 
 _MAX_PATHS = 10_000
 """Paths that an encoder remembers between two replacements; what comes later is written out each time."""

@@ -281,7 +281,7 @@ def test_many_edits_of_a_long_array_come_out_right(count, edits):
 def edit(target, kind, place, width, number):
     """One edit: set, insert, delete, add, pop, edit a kept element, or turn round."""
     if kind == "s":
-        target[place : place + width] = [{"set": number}] * (width - 1) + [number] if width else []
+        target[place : place + width] = [{"set": number + extra} for extra in range(width)]
     elif kind == "i":
         target.insert(place, number)
     elif kind == "d":

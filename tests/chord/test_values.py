@@ -58,6 +58,7 @@ def test_numbers_are_kept_as_they_are(number):
         ([float("inf")], "$[0]", "inf"),
         ({"a": {2: "x"}}, "$['a']", "the key 2"),
         ({"a": {None: "x"}}, "$['a']", "the key None"),
+        ({10**5_000: "x"}, "$", "the key <int>"),
         ({"a": {"\ud800": 1}}, "$['a']", "the key '\\ud800'"),
         ({"a": b"bytes"}, "$['a']", "bytes"),
         ({"a": (1, 2)}, "$['a']", "tuple"),
