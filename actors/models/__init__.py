@@ -1,8 +1,17 @@
 """Models: one message model over every provider.
 
-Read in this order: messages.py (what a transcript is made of), request.py (what is asked), events.py (what is
-streamed back), model.py (what answers), partial.py (the answer so far), errors.py (how it fails). Adapters import
-their SDK when their first request is made, so importing this package costs nothing.
+    messages, request, events     what a transcript is made of, what is asked, what is streamed back
+    model, partial, tokens        what answers; the answer so far; how long things are
+    errors, repair, pricing       how it fails; text and arguments made fit to store; what it cost
+    scripting                     a model by script
+    turns                         any transcript, arranged so that any provider accepts it
+    adapter, accumulate, clients  what the adapters share
+    anthropic_*, chat_*, responses_*, openai_profile     the adapters: profile, rendering, stream, model
+    factories                     the short way to a model
+    testing, testing_*            a server that plays the protocols, and what real services refuse (not imported here)
+
+Each line builds on those above it. Adapters import their SDK when their first request is made, in a thread, so
+importing this package costs nothing.
 """
 
 from .clock import Clock, WallClock

@@ -158,6 +158,6 @@ def count(wire: Any, key: str) -> int:
 
 
 def plain(model: Any) -> dict[str, Any]:
-    """An SDK object as the JSON it was: unset fields stay out, names are the wire's."""
-    value: dict[str, Any] = model.to_dict(mode="json")
+    """An SDK object as the JSON it was: unset fields stay out, names are the wire's, odd values pass."""
+    value: dict[str, Any] = model.to_dict(mode="json", warnings=False)
     return value

@@ -109,7 +109,7 @@ class SdkModel(ABC):
         async with stream:
             raw_events = aiter(stream)
             while not answer.complete and (raw := await _within(deadline, anext(raw_events, None))) is not None:
-                for event in answer.feed(raw):
+                for event in _fed(answer, raw):
                     yield event
             if not answer.complete:
                 raise ProviderFailure(error_info("transport", "The stream ended before the answer was complete"))
@@ -126,6 +126,14 @@ class SdkModel(ABC):
             thinking_level=None if request.thinking_level == "off" else request.thinking_level,
             timestamp=self._clock.now(),
         )
+
+
+def _fed(answer: Accumulator, raw: Any) -> Iterator[Event]:
+    """Feed a raw event. What does not have the shape of the protocol is the server's failure, not ours."""
+    try:
+        yield from answer.feed(raw)
+    except (AttributeError, KeyError, TypeError) as error:
+        raise ProviderFailure(error_info("malformed", f"The server sent an event of odd shape: {error!r}")) from error
 
 
 async def _rest(answer: Accumulator, raw_events: AsyncIterator[Any]) -> AsyncGenerator[Event, None]:

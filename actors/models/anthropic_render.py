@@ -36,7 +36,7 @@ _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 def render_request(request: ModelRequest, model: Identity, profile: Profile, *, cache_ttl: str | None) -> Wire:
     """The arguments of `messages.create` for a request, `extra_headers` included when it needs beta features."""
     transcript = arrange(request.messages, model)
-    messages = render_messages(transcript.turns, profile)
+    messages = render_messages(transcript, profile)
     betas = _change_betas(transcript) if profile.changes else []
     body: Wire = {
         "model": model.id,
@@ -58,19 +58,20 @@ def render_request(request: ModelRequest, model: Identity, profile: Profile, *, 
     return {**body, "extra_headers": headers} if headers else body
 
 
-def render_messages(turns: Iterable[Turn], profile: Profile) -> list[Wire]:
+def render_messages(transcript: Transcript, profile: Profile) -> list[Wire]:
     """The turns as wire messages, ready to be answered."""
-    writer = _Writer(profile)
-    for turn in turns:
+    writer = _Writer(profile, {tool.name for tool in transcript.tools})
+    for turn in transcript.turns:
         writer.write(turn)
     return writer.finish()
 
 
 class _Writer:
-    """Writes turns down in order; keeps user and model alternating."""
+    """Writes turns down in order; keeps user and model alternating, and knows which tools are `offered`."""
 
-    def __init__(self, profile: Profile) -> None:
+    def __init__(self, profile: Profile, offered: set[str]) -> None:
         self._profile = profile
+        self._offered = offered
         self._messages: list[Wire] = []
         self._system: list[Wire] = []
 
@@ -113,9 +114,26 @@ class _Writer:
     def _change(self, message: SystemMessage) -> None:
         told = system_update(message)
         if self._profile.changes:
-            self._system += [*_tool_changes(message), *([_text(told)] if told else [])]
+            self._system += [*self._tool_changes(message), *([_text(told)] if told else [])]
         elif told:
             self._user([_text(f"<system_update>\n{told}\n</system_update>")])
+
+    def _tool_changes(self, message: SystemMessage) -> list[Wire]:
+        """Withdrawn tools by name, new ones by value, so that the list at the top stays as it is.
+
+        Only what is offered can be withdrawn, and only what is not can be added: a redefined tool is both.
+        """
+        added = {tool.name: tool for tool in message.tools_added or ()}
+        named = dict.fromkeys([*(tool.name for tool in message.tools_removed or ()), *added])
+        removed = [name for name in named if name in self._offered]
+        self._offered = (self._offered - set(removed)) | added.keys()
+        return [
+            *({"type": "tool_removal", "tool": {"type": "tool_reference", "name": name}} for name in removed),
+            *(
+                {"type": "tool_addition", "tool": {"type": "tool_definition", "definition": _tool(tool)}}
+                for tool in added.values()
+            ),
+        ]
 
     def _result(self, result: Result) -> Wire:
         content = [block for block in result.content if not (result.is_error and isinstance(block, Image))]
@@ -186,16 +204,6 @@ def _without_last_thinking(blocks: list[Wire]) -> list[Wire]:
 
 def _tool(tool: ToolSpec) -> Wire:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
-
-
-def _tool_changes(message: SystemMessage) -> list[Wire]:
-    """Withdrawn tools by name, new ones by value, so that the list at the top stays as it is."""
-    removed = [{"type": "tool_reference", "name": tool.name} for tool in message.tools_removed or ()]
-    added = [{"type": "tool_definition", "definition": _tool(tool)} for tool in message.tools_added or ()]
-    return [
-        *({"type": "tool_removal", "tool": tool} for tool in removed),
-        *({"type": "tool_addition", "tool": tool} for tool in added),
-    ]
 
 
 def _change_betas(transcript: Transcript) -> list[str]:

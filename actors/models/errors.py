@@ -265,7 +265,8 @@ def _codes_of(error: BaseException) -> Iterable[str]:
     places = [getattr(error, "error_code", None), getattr(error, "code", None), getattr(error, "type", None)]
     if isinstance(inner, dict):
         places += [inner.get("code"), inner.get("type")]
-    return (str(place) for place in places if isinstance(place, str))
+    # llama.cpp puts the HTTP status where the code belongs.
+    return (place for place in places if isinstance(place, str) and not place.isdigit())
 
 
 def _describe(error: BaseException) -> str:

@@ -17,7 +17,8 @@ class ModelRequest(msgspec.Struct, kw_only=True, frozen=True):
     `session_id` is the conversation's stored identity at providers (cache affinity), never shown to the model.
     `max_tokens` bounds the answer (None: what the model allows). `timeout_s` bounds the whole request (None: no
     bound), `idle_timeout_s` the silence between two signs of life from the server (None: the model's default).
-    `metadata` and `headers` go to the provider as they are; neither may hold secrets, since requests are recorded.
+    `metadata["user_id"]` names the end user to the provider by an opaque id; `headers` are sent along. Neither may hold
+    secrets, since requests are recorded.
     """
 
     messages: list[Message]

@@ -5,6 +5,8 @@ each item in its place. The vendor's rules that shape what is written:
 
 - reasoning without its encrypted content cannot be found by a server that stored nothing, and reasoning with nothing
   after it is refused: neither is sent;
+- tools can be added between turns, but not withdrawn or redefined: then the list at the top is rewritten, which costs
+  the cache but is the only way to say it;
 - messages and calls named by their item ids demand the reasoning that came before them: where there is none, or any of
   a message's is left out, so are the ids, and the call ids do.
 """
@@ -116,7 +118,8 @@ def _model_item(block: Block, *, own: bool, named: bool) -> Item:
             return {"type": "message", "role": "assistant", "content": content, "status": "completed", **kept}
         case Text():
             phase = {"phase": kept["phase"]} if "phase" in kept else {}
-            return {"role": "assistant", "content": block.text, **phase}
+            # The type may be left out at the vendor; llama.cpp does not know the item without it.
+            return {"type": "message", "role": "assistant", "content": block.text, **phase}
     assert isinstance(block, Opaque)
     item: Item = block.data
     return item

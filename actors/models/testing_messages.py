@@ -61,7 +61,14 @@ def problems(body: Wire, *, signatures: Iterable[str] = ()) -> list[str]:
     """
     known = set(signatures)
     found = [problem for message in body["messages"] for problem in _message_problems(message, known)]
-    return [*found, *_order_problems(body["messages"]), *_call_problems(body["messages"]), *_surrogates(body)]
+    messages = body["messages"]
+    return [
+        *found,
+        *_order_problems(messages),
+        *_call_problems(messages),
+        *_tool_problems(messages, body.get("tools", [])),
+        *_surrogates(body),
+    ]
 
 
 def _event(name: str, **data: Any) -> bytes:
@@ -104,6 +111,9 @@ def _message_problems(message: Wire, signatures: set[str]) -> Iterator[str]:
             yield from _result_problems(block)
         if block["type"] == "thinking" and block.get("signature") not in signatures:
             yield f"invalid signature {block.get('signature')!r}"
+    answered = {block.get("tool_use_id") for block in message["content"]}
+    if any(block["type"] == "server_tool_use" and block["id"] not in answered for block in message["content"]):
+        yield "a server's tool call without its result"
     if message["role"] == "assistant" and message["content"][-1:] and "thinking" in message["content"][-1]["type"]:
         yield "an assistant message ends in thinking"
 
@@ -145,6 +155,23 @@ def _call_problems(messages: list[Wire]) -> Iterator[str]:
             yield "results do not come first"
         if message["role"] != "assistant" and given:
             yield "results without a call"
+
+
+def _tool_problems(messages: list[Wire], tools: list[Wire]) -> Iterator[str]:
+    offered = {tool["name"] for tool in tools}
+    if len(offered) < len(tools):
+        yield "tool names are not unique"
+    for block in (block for message in messages for block in message["content"]):
+        if block["type"] == "tool_removal":
+            name = block["tool"]["name"]
+            if name not in offered:
+                yield f"{name!r} is withdrawn but not offered"
+            offered.discard(name)
+        if block["type"] == "tool_addition":
+            name = block["tool"]["definition"]["name"]
+            if name in offered:
+                yield f"{name!r} is added but offered already"
+            offered.add(name)
 
 
 def _surrogates(body: Wire) -> Iterator[str]:

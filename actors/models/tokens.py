@@ -7,6 +7,7 @@ in use, so thresholds built on it trip early rather than late.
 import json
 import math
 from collections.abc import Iterable, Sequence
+from itertools import islice
 from typing import Any
 
 import msgspec
@@ -51,7 +52,7 @@ def context_tokens(messages: Sequence[Message]) -> int:
     """
     for index in range(len(messages) - 1, -1, -1):
         message = messages[index]
-        if isinstance(message, AssistantMessage) and _counts(message, messages[:index]):
+        if isinstance(message, AssistantMessage) and _counts(message, islice(messages, index)):
             return _reported(message.usage) + estimate_tokens(messages[index + 1 :])
     return estimate_tokens(messages)
 
@@ -80,7 +81,7 @@ def with_estimated_output(message: AssistantMessage) -> AssistantMessage:
     return replace(message, usage=replace(usage, output=output, total_tokens=total, estimated=True))
 
 
-def _counts(message: AssistantMessage, before: Sequence[Message]) -> bool:
+def _counts(message: AssistantMessage, before: Iterable[Message]) -> bool:
     if message.stop_reason in ("error", "aborted", "pending") or _reported(message.usage) == 0:
         return False
     return all(earlier.timestamp <= message.timestamp for earlier in before)

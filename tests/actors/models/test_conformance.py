@@ -73,6 +73,14 @@ class Anthropic:
     def error_body(self, kind, message):
         return {"type": "error", "error": {"type": kind, "message": message}}
 
+    def odd_events(self):
+        block = {"type": "content_block_start", "index": 0}
+        yield sse("content_block_start", block)
+        yield sse("content_block_start", {**block, "content_block": {"type": None}}) + sse(
+            "content_block_delta", {"type": "content_block_delta", "index": 0, "delta": None}
+        )
+        yield sse("message_delta", {"type": "message_delta", "delta": "odd", "usage": 3})
+
     def problems(self, body):
         return messages_api.problems(body, signatures=["sig-hmm=="])
 
@@ -125,6 +133,11 @@ class Chat:
     def error_body(self, kind, message):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
+    def odd_events(self):
+        yield chat_api.chunk({"tool_calls": [3]})
+        yield chat_api.chunk(choices=["odd"])
+        yield chat_api.chunk({"content": {"odd": True}})
+
     def problems(self, body):
         return chat_api.chat_problems(body)
 
@@ -173,6 +186,11 @@ class Responses:
 
     def error_body(self, kind, message):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
+
+    def odd_events(self):
+        yield responses_api.event("response.output_item.added", output_index=0)
+        yield responses_api.event("response.output_item.added", output_index=0, item={"type": "message", "content": 3})
+        yield responses_api.event("response.completed", response="odd")
 
     def problems(self, body):
         return responses_api.responses_problems(body)
@@ -556,6 +574,14 @@ def test_unknown_events_are_skipped(dialect):
     odd = [sse("some_future_event", {"type": "some_future_event", "x": 1}), b": comment\n\n"]
     _, message, _ = answer(dialect, Reply(steps=[steps[0], *odd, *steps[1:]]))
     assert answer_text(message) == "Hello"
+
+
+@pytest.mark.parametrize("odd", range(3))
+def test_events_of_odd_shape_are_the_servers_failure_or_nothing(dialect, odd):
+    """B154: never an exception, never a failure that looks like ours."""
+    steps = dialect.steps(text("Hello"))
+    _, message, _ = answer(dialect, Reply(steps=[steps[0], list(dialect.odd_events())[odd], *steps[1:]]))
+    assert message.error is None or (message.error.kind, message.error.retryable) == ("malformed", True)
 
 
 def test_events_arrive_as_they_come(dialect):

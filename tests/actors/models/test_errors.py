@@ -210,6 +210,13 @@ def test_a_body_without_the_wrapper_is_read_as_well():
     assert (info.kind, info.message) == ("overflow", "too big")
 
 
+def test_a_status_in_place_of_a_code_is_no_code():
+    """llama.cpp: the type says what it is."""
+    body = {"code": "400", "message": "too big", "type": "exceed_context_size_error"}
+    info = from_exception(APIStatusError("x", 400, body), now=NOW)
+    assert (info.kind, info.code) == ("overflow", "exceed_context_size_error")
+
+
 @pytest.mark.parametrize("body", [None, "text", [], {"error": "plain"}, {"error": {"message": 3, "type": None}}])
 def test_odd_bodies_are_survived(body):
     assert from_exception(APIStatusError("odd", 500, body), now=NOW).kind == "server"

@@ -136,7 +136,7 @@ def test_another_model_gets_messages_and_calls_without_ids():
     result = ToolResultMessage(tool_call_id="call_1", tool_name="read", content=[text("x")])
     sent = body_of(asking(message, result), model_id="gpt-6.2-sol")["input"]
     arguments = {"type": "function_call", "call_id": "call_1", "name": "read", "arguments": '{"path":"a"}'}
-    assert sent[1:3] == [{"role": "assistant", "content": "I look."}, arguments]
+    assert sent[1:3] == [{"type": "message", "role": "assistant", "content": "I look."}, arguments]
 
 
 def test_calls_may_interleave():
