@@ -6,11 +6,8 @@ restarted without a wait on the clock; what was decided later wins. Proved by te
 test_supervision_matrix.py.
 """
 
-from collections import deque
 from collections.abc import Callable, Coroutine, Iterable, Sequence
 from typing import TYPE_CHECKING, Any
-
-from pykka.messages import _ActorStop
 
 from ...supervisors.restart import (
     Backoff,
@@ -124,8 +121,7 @@ class Children:
         """Nothing of it runs any more. Its queue holds something only if it failed to start."""
         child = self._children.get(incarnation.id)
         if child is not None and not self._closing:
-            child.mail.extend(letter for letter in incarnation.queue if type(letter.message) is not _ActorStop)
-            incarnation.queue = deque(letter for letter in incarnation.queue if type(letter.message) is _ActorStop)
+            child.mail.extend(incarnation.take_mail())
         self._post(lambda: self._on_ended(incarnation, ended))
 
     def _post(self, step: Callable[[], None]) -> None:
@@ -243,14 +239,19 @@ class Children:
             return
         wait_s = child.due_s - self._clock.monotonic()
         if wait_s > 0:
-            child.timer = self._clock.call_later(wait_s, lambda: self._post(lambda: self._come_back(child)))
+            self._wait(child, wait_s)
         else:
             self._come_back(child)
 
+    def _wait(self, child: Child, wait_s: float) -> None:
+        def end() -> None:
+            if child.timer is timer:  # else something else was decided between the timer and now
+                child.timer = None
+                self._come_back(child)
+
+        timer = child.timer = self._clock.call_later(wait_s, lambda: self._post(end))
+
     def _come_back(self, child: Child) -> None:
-        child.forget_timer()
-        if self._closing or child.due_s is None:
-            return
         try:
             self._start(child)
         except ActorError as exc:  # somebody else took the id meanwhile

@@ -148,7 +148,8 @@ class RestartIntensityExceeded(ActorError):
         self.__cause__ = cause
 
     def __str__(self) -> str:
+        last = "a normal end" if self.cause is None else repr(self.cause)
         return (
             f"{self.supervisor} gave up on {self.child}: more than {self.restarts} restarts within "
-            f"{self.period_s:g} s, the last after {self.cause!r}"
+            f"{self.period_s:g} s, the last after {last}"
         )

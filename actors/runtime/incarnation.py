@@ -49,7 +49,7 @@ class Parent(Protocol):
         """``on_start`` has run."""
 
     def child_ended(self, child: "Incarnation", ended: Exit) -> None:
-        """It has ended for good: nothing of it runs any more. What its queue still holds may be taken from it."""
+        """It has ended for good: nothing of it runs any more. The mail of a start that failed may be taken from it."""
 
 
 class Incarnation(StepRunner):
@@ -112,6 +112,17 @@ class Incarnation(StepRunner):
             if letter.reply_to is not None:
                 letter.reply_to.expect_from(self)
             self.queue.append(letter)
+
+    def take_mail(self) -> list[Letter]:
+        """Take what waits out of the queue. Requests to stop are kept: the end answers them."""
+        taken = []
+        while self.queue:
+            letter = self.queue.popleft()
+            if type(letter.message) is _ActorStop:
+                self._note_stop(letter)
+            else:
+                taken.append(letter)
+        return taken
 
     def fail_start(self, exc: BaseException) -> None:
         """End without a life: the actor object could not be made."""
@@ -289,17 +300,10 @@ class Incarnation(StepRunner):
             future.fail(ActorDead(self.id, "it stopped first") if cause is None else ActorCrashed(self.id, cause))
 
     def _answer_queue(self) -> None:
-        """Answer what waits and will not be handled; count what was only told."""
-        self.scheduled = False
-        unhandled = []
-        while self.queue:
-            letter = self.queue.popleft()
-            if type(letter.message) is _ActorStop:
-                self._note_stop(letter)
-            else:
-                unhandled.append(letter)
-        if unhandled:
-            self.system.answer_unhandled(self.id, unhandled)
+        """Answer what waits and will not be handled."""
+        self.scheduled = False  # before the last look: whoever queues after it wakes the mailbox again
+        if self.queue:
+            self.system.answer_unhandled(self.id, self.take_mail())
 
     def _end_children_then(self, then: Then, hook: Callable[[], Any]) -> None:
         children = self._living()._end_children(kill=False)
