@@ -28,14 +28,14 @@ def clear_progress(slot: Draft) -> None:
 def show_progress(slot: Draft, shown: Bounded, details: Any, diagnostics: list[Diagnostic]) -> None:
     """Show a running call's output, details and diagnostics; only what changed is written."""
     values: JsonObject = {
-        "output": shown.text,
-        "droppedBytes": shown.dropped_bytes,
-        "droppedLines": shown.dropped_lines,
+        "output": shown.text or None,
+        "droppedBytes": shown.dropped_bytes or None,
+        "droppedLines": shown.dropped_lines or None,
         "details": details,
-        "diagnostics": diagnostics,
+        "diagnostics": diagnostics or None,
     }
     for name, value in values.items():
-        if value and slot.get(name) != value:
+        if value is not None and slot.get(name) != value:
             slot[name] = value
 
 

@@ -124,14 +124,17 @@ class Tool:
         given = (context,) if self._takes_context else ()
         if inspect.iscoroutinefunction(self.function):
             return await self.function(*given, **kwargs)
-        result = await asyncio.to_thread(self._call, *given, **kwargs)
+        result, error = await asyncio.to_thread(self._outcome, *given, **kwargs)
+        if error is not None:
+            raise error
         return await result if inspect.isawaitable(result) else result
 
-    def _call(self, *args: Any, **kwargs: Any) -> Any:
+    def _outcome(self, *args: Any, **kwargs: Any) -> tuple[Any, BaseException | None]:
+        """Call the function; what it raises is handed on as a value, since not every exception can pass through a future."""
         try:
-            return self.function(*args, **kwargs)
-        except StopIteration as stopped:  # no future takes one: whoever waits for it would wait for ever
-            raise RuntimeError("the function raised StopIteration") from stopped
+            return self.function(*args, **kwargs), None
+        except BaseException as error:  # noqa: BLE001
+            return None, error
 
     # --- the signature
 
