@@ -124,6 +124,12 @@ def test_an_error_in_a_timer_is_logged_and_the_next_one_runs(wall, loop, logs):
     assert [log["event"] for log in logs] == ["callback_failed"]
 
 
+def test_a_timer_that_exits_the_program_is_let_through(wall, loop):
+    SystemClock().call_at(wall.ms, lambda: exec("raise SystemExit(1)"))
+    with pytest.raises(SystemExit):
+        loop.nap.wake()
+
+
 def test_a_timer_may_set_and_cancel_timers(wall, loop):
     clock, ran = SystemClock(), []
     clock.call_at(wall.ms, lambda: (later.cancel(), clock.call_at(wall.ms, lambda: ran.append("new"))))

@@ -6,7 +6,20 @@ import pickle
 import weakref
 
 import pytest
-from perdure.actors.runtime import Actor, ActorCrashed, ActorDead, ActorSystem
+from perdure.actors.runtime import (
+    Actor,
+    ActorCrashed,
+    ActorDead,
+    ActorExists,
+    ActorSystem,
+    AskCycle,
+    AskTimeout,
+    Killed,
+    MailboxFull,
+    RestartIntensityExceeded,
+    UnknownChild,
+    WouldBlock,
+)
 from perdure.chord.errors import PerdureError
 
 UNEXPECTED = [
@@ -232,9 +245,27 @@ async def test_a_crashed_actor_leaves_memory_with_its_error(kind, logs):
         assert actor() is None
 
 
-def test_errors_survive_pickling():
-    for error in (ActorCrashed("a", ValueError("x")), ActorDead("a"), ActorDead("a", "it is full")):
-        copy = pickle.loads(pickle.dumps(error))
-        assert str(copy) == str(error)
-        assert copy.actor == "a"
-    assert isinstance(pickle.loads(pickle.dumps(ActorCrashed("a", ValueError("x")))).__cause__, ValueError)
+@pytest.mark.parametrize(
+    "error",
+    [
+        ActorCrashed("a", ValueError("x")),
+        ActorDead("a"),
+        ActorDead("a", "it is late"),
+        ActorExists("a"),
+        AskCycle(("a", "b", "a")),
+        AskTimeout(0.5),
+        Killed("a"),
+        MailboxFull("a", 3),
+        RestartIntensityExceeded("s", "a", 3, 60.0, ValueError("x")),
+        RestartIntensityExceeded("s", "a", 3, 60.0),
+        UnknownChild("s", "a"),
+        WouldBlock("use something else"),
+    ],
+    ids=named,
+)
+def test_errors_are_expected_say_who_and_survive_pickling(error):
+    copy = pickle.loads(pickle.dumps(error))
+    assert isinstance(error, PerdureError)
+    assert str(copy) == str(error)
+    assert vars(copy).keys() == vars(error).keys()
+    assert repr(copy.__cause__) == repr(error.__cause__)

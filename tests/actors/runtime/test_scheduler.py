@@ -233,15 +233,19 @@ async def test_what_is_woken_after_the_end_is_buried():
     assert done[:3] == ["buried waiting", "buried late", "buried from afar"]
 
 
-def test_what_is_woken_on_a_closed_loop_is_buried_by_any_thread():
+@pytest.mark.parametrize("first", ["here", "from afar"])
+def test_what_is_woken_on_a_closed_loop_is_buried_by_any_thread(first):
     loop = asyncio.new_event_loop()
     done, scheduler = [], Scheduler(loop)
     loop.close()
-    thread = threading.Thread(target=scheduler.wake, args=(Item("from afar", done),))
-    thread.start()
-    thread.join()
-    scheduler.wake(Item("here", done))
-    assert done == ["buried from afar", "buried here"]
+    for name in (first, "here", "from afar"):
+        if name == "here":
+            scheduler.wake(Item(name, done))
+        else:
+            thread = threading.Thread(target=scheduler.wake, args=(Item(name, done),))
+            thread.start()
+            thread.join()
+    assert done == [f"buried {first}", "buried here", "buried from afar"]
 
 
 def test_refs_answer_after_the_loop_was_closed_under_them():

@@ -7,6 +7,7 @@ import pykka
 import pytest
 from perdure.actors.runtime import Actor, ActorDead, ActorSystem
 from perdure.actors.runtime.mailbox import Letter
+from pykka.messages import _ActorStop
 
 
 class Recorder(Actor):
@@ -183,11 +184,14 @@ async def test_a_message_that_slips_in_while_the_actor_ends_is_answered_too(kind
         futures = [Actor._create_future() for _ in range(2)]
         for future in futures:
             ref.actor_inbox.put(Letter("slipped in", future))
+        stopped = Actor._create_future()
+        ref.actor_inbox.put(Letter(_ActorStop(), stopped))
         if kind is SlowToStop:
             ref._actor_weakref().may_end.set()
         for future in futures:
             with pytest.raises(ActorDead):
                 await future
+        assert await stopped is True
 
 
 async def test_the_end_can_be_watched_before_and_after_it():
