@@ -18,15 +18,15 @@ from perdure.actors.models import (
     text,
     tool_calls,
 )
+from perdure.storage.records import ConversationScope
 
 KEY = "customer-42"
 REQUEST = "job-1"
 PROMPT = "Audit the cellar"
 CHILD_TASK = "Count the barrels"
-MODEL = "scripted/model"
+AGENT = perdure.Agent(model="scripted/model")
 SETTINGS = perdure.Settings(progress=perdure.ProgressPolicy(partial_interval_ms=25, output_interval_ms=25))
 OPENING = "I shall look at it from every side, write down what is wrong, and have somebody count what is there."
-TOOL_S = 0.06
 
 
 # --- the agent
@@ -68,15 +68,18 @@ def expected_answer(interrupted=()):
     return of(PROMPT, subagent=of(CHILD_TASK))
 
 
-def extension(looked, filed):
-    """The tools. ``looked(key)`` is told of every execution of the safe one, ``filed(key)`` writes the ledger."""
+def extension(looked, filed, *, seconds=0.06):
+    """The tools. ``looked(key)`` is told of every execution of the safe one, ``filed(key)`` writes the ledger.
+
+    Either then goes on working for some ``seconds``.
+    """
 
     @perdure.tool(replay="safe")
     async def look(ctx: perdure.ToolContext, place: str) -> str:
         """Look at a place."""
         looked(ctx.idempotency_key)
         ctx.output("looking around\n")
-        await ctx.sleep(TOOL_S)
+        await ctx.sleep(seconds)
         return f"seen: {place}"
 
     @perdure.tool(replay="unsafe")
@@ -84,7 +87,7 @@ def extension(looked, filed):
         """File a ticket about a place."""
         filed(ctx.idempotency_key)
         ctx.output("sent to the office\n")
-        await ctx.sleep(TOOL_S)
+        await ctx.sleep(seconds)
         return f"ticket: {place}"
 
     return perdure.Extension(name="audit", tools=[look, file_ticket, perdure.subagent()])
@@ -99,7 +102,7 @@ def open_system(store, tools, *, script=brain, tokens_per_second=None, clock=Non
 async def submit(system, key=KEY):
     """Send the input, as often as one likes."""
     session = await system.session(key)
-    root = await session.root(agent=perdure.Agent(model=MODEL))
+    root = await session.root(agent=AGENT)
     return await root.submit(PROMPT, request_id=REQUEST)
 
 
@@ -107,9 +110,10 @@ async def submit(system, key=KEY):
 
 
 class Stored(msgspec.Struct):
-    """Everything that a store holds of the session: records by id, entries by conversation in their order."""
+    """What a store holds of the session: records by id, transcripts and ``pi.live`` by conversation."""
 
     conversations: dict[int, perdure.ConversationRecord]
+    live: dict[int, dict]
     entries: dict[int, list[perdure.EntryRecord]]
     tasks: dict[int, perdure.TaskRecord]
     submissions: dict[int, perdure.SubmissionRecord]
@@ -118,13 +122,15 @@ class Stored(msgspec.Struct):
 async def read_stored(storage, key=KEY):
     """Read an open store. All of the scenario's records fit into one page."""
     conversations = (await storage.scan_conversations(key, perdure.ConversationQuery(), 1_000)).items
-    entries = {}
+    entries, live = {}, {}
     for one in conversations:
         query = perdure.EntryQuery(conversation_id=one.id, order="ascending")
         entries[one.id] = (await storage.scan_entries(key, query, 1_000)).items
+        document = await storage.find_document(key, "pi.live", ConversationScope(conversation_id=one.id))
+        live[one.id] = (await storage.document(key, document.id)).value
     tasks = (await storage.scan_tasks(key, perdure.TaskQuery(), 1_000)).items
     submissions = (await storage.scan_submissions(key, perdure.SubmissionQuery(), 1_000)).items
-    return Stored(_by_id(conversations), entries, _by_id(tasks), _by_id(submissions))
+    return Stored(_by_id(conversations), live, entries, _by_id(tasks), _by_id(submissions))
 
 
 def _by_id(records):
