@@ -19,10 +19,18 @@ class Diary:
     """What a life has seen and done, each line on the disk before the life goes on."""
 
     def __init__(self, path):
-        self._file = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self._file = open_lines(path)
 
     def write(self, event, **facts):
         append_line(self._file, json.dumps({"event": event, **facts}))
+
+
+def open_lines(path):
+    """Open a file to append lines to it, without the one that the last life was killed over."""
+    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND)
+    held = os.pread(file, os.fstat(file).st_size, 0)
+    os.ftruncate(file, held.rfind(b"\n") + 1)
+    return file
 
 
 def append_line(file, line):
@@ -36,7 +44,7 @@ class Life:
     def __init__(self, order):
         self.order = order
         self.diary = Diary(order["diary"])
-        self.ledger = os.open(order["ledger"], os.O_WRONLY | os.O_CREAT | os.O_APPEND)
+        self.ledger = open_lines(order["ledger"])
         self.watched = {}
 
     async def run(self):
