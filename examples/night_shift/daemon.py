@@ -66,7 +66,7 @@ class Chat(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Snapshot(msgspec.Struct, frozen=True, kw_only=True):
-    """What the daemon tells. ``tasks`` names the actors that run tasks; the last snapshot has the ``report``."""
+    """What the daemon tells. ``tasks`` are by the id of the actor that runs them; the last snapshot has the ``report``."""
 
     opened_s: float
     actors: list[Json]
@@ -85,10 +85,11 @@ async def work(options: Options) -> None:
     began = time.monotonic()
     extension = night_shift(Tree(options.tree), options.ledger, options.seconds(DESK_TOKENS))
     async with perdure.System.open(options.store, models=models(options), extensions=[extension]) as system:
+        opened_s = time.monotonic() - began
         session = await system.session(SESSION)
         root = await session.root(agent=director(options.model))
         submission = await root.submit(f"Audit the source tree {options.tree}.", request_id=REQUEST)
-        observer = Observer(system, session, opened_s=time.monotonic() - began)
+        observer = Observer(system, session, opened_s)
         settling = asyncio.create_task(submission.wait())
         told: Snapshot | None = None
         while not settling.done():
@@ -127,7 +128,7 @@ def run(options: Options) -> None:
 class Observer:
     """Watches the actors and every conversation of the session."""
 
-    def __init__(self, system: perdure.System, session: perdure.Session, *, opened_s: float) -> None:
+    def __init__(self, system: perdure.System, session: perdure.Session, opened_s: float) -> None:
         self._system = system
         self._session = session
         self._opened_s = opened_s
@@ -143,7 +144,7 @@ class Observer:
         return Snapshot(
             opened_s=self._opened_s,
             actors=inspection.actors,
-            tasks={f"{SESSION}/{task.id}": calls.get(task.id, task.kind.removeprefix("pi.")) for task in tasks},
+            tasks={f"{SESSION}/{task.id}": f"{calls.get(task.id, task.kind)} {_status(task)}" for task in tasks},
             chats=[_chat(view) for view in views],
         )
 
@@ -159,6 +160,10 @@ class Observer:
 
 async def _keep_up(value: Any, ops: Any) -> None:
     """Nothing to do with a change but to have the watch's value follow it."""
+
+
+def _status(task: perdure.TaskRecord) -> str:
+    return type(task.state).__name__.lower()
 
 
 def _chat(view: Json) -> Chat:

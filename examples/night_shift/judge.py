@@ -5,7 +5,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import pairwise
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 import perdure
@@ -15,6 +15,7 @@ from .daemon import SESSION, Json, Options
 from .ledger import Ticket
 
 Transcripts: TypeAlias = dict[int, list[perdure.EntryRecord]]
+Fate: TypeAlias = Literal["asked again", "runs again", "interrupted"]
 
 
 # --- a crash
@@ -25,14 +26,14 @@ class Victim(msgspec.Struct, frozen=True):
 
     task: int
     doing: str
-    fate: Literal["asked again", "runs again", "interrupted"]
+    fate: Fate
 
 
 class Autopsy(msgspec.Struct, frozen=True):
-    """A store as a dead process has left it. Entries after ``last_id`` are the work of later lives."""
+    """A store as a dead process has left it; SQLite took ``recovered_s`` to open it. Later lives write after ``last_id``."""
 
     last_id: int
-    opened_s: float
+    recovered_s: float
     victims: list[Victim]
 
     def __str__(self) -> str:
@@ -40,31 +41,34 @@ class Autopsy(msgspec.Struct, frozen=True):
 
     def by_fate(self) -> dict[str, str]:
         """The victims in words, such as ``1 grep, 3 subagent`` for those that run again."""
-        fates = {victim.fate: Counter[str]() for victim in self.victims}
-        for victim in self.victims:
-            fates[victim.fate][victim.doing] += 1
-        return {fate: ", ".join(f"{count} {doing}" for doing, count in found.items()) for fate, found in fates.items()}
+        doing = {fate: [one.doing for one in self.victims if one.fate == fate] for fate in get_args(Fate)}
+        counted = {fate: Counter(names).items() for fate, names in doing.items() if names}
+        return {fate: ", ".join(f"{count} {name}" for name, count in counts) for fate, counts in counted.items()}
 
 
 class Crash(msgspec.Struct):
-    """A kill: when it was, how far the work was, what it left, and how long it took until the next life was at work."""
+    """A kill: when it was, how far the work was, what it left.
+
+    And the next life: how long it took to open the system, and from the kill until it was at work.
+    """
 
     died: float
     entries: int
     found: Autopsy
+    opened_s: float = 0
     back_s: float = 0
 
 
 async def autopsy(options: Options) -> Autopsy:
-    """Look at the store between two lives. Opening it is where SQLite recovers."""
+    """Look at the store between two lives."""
     began = time.monotonic()
     storage = perdure.SqliteStorage(options.store)
     await storage.open()
     try:
-        opened_s = time.monotonic() - began
+        recovered_s = time.monotonic() - began
         session = await storage.session(SESSION)
         victims = [await _victim(storage, task) for task in await storage.live_tasks(SESSION) if _ran(task)]
-        return Autopsy(session.last_id if session else 0, opened_s, victims)
+        return Autopsy(session.last_id if session else 0, recovered_s, victims)
     finally:
         await storage.close()
 

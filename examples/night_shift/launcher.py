@@ -44,17 +44,14 @@ class DaemonFailed(Exception):
 
 def main() -> int:
     """Run the demo, or be the daemon. Returns the exit status."""
-    parser = _parser()
-    given = parser.parse_args()
-    if not given.directory.is_dir():
-        parser.error(f"{given.directory} is no directory")
+    given = arguments()
     home = None if given.store else Path(tempfile.mkdtemp(prefix="night-shift-"))
     store = home / "night-shift.db" if home else given.store.absolute()
     options = Options(tree=given.directory.resolve(), store=store, model=given.model, pace=given.pace)
     if given.daemon:
         daemon.run(options)
         return 0
-    status = _launch(options, given)
+    status = launch(options, given.kills, given.seed, open_screen(plain=given.plain))
     if home and status == 0:
         shutil.rmtree(home)
     else:
@@ -62,12 +59,10 @@ def main() -> int:
     return status
 
 
-def _launch(options: Options, given: argparse.Namespace) -> int:
-    if options.model != SCRIPTED and from_env().get(options.model) is None:
-        print(f"The environment has no key for {options.model}.", file=sys.stderr)
-        return 2
+def launch(options: Options, kills: int, seed: int | None, screen: Screen) -> int:
+    """Run the night to whatever end. Returns the exit status."""
     try:
-        return asyncio.run(night(options, given.kills, given.seed, open_screen(plain=given.plain)))
+        return asyncio.run(night(options, kills, seed, screen))
     except KeyboardInterrupt:
         print("Stopped in mid-shift. Give the store with --store, and the shift goes on.")
         return 130
@@ -76,7 +71,8 @@ def _launch(options: Options, given: argparse.Namespace) -> int:
         return 1
 
 
-def _parser() -> argparse.ArgumentParser:
+def arguments() -> argparse.Namespace:
+    """Read the command line; what cannot work is refused here."""
     parser = argparse.ArgumentParser(prog="night_shift.py", description="Agents that survive kill -9.")
     library = Path(sysconfig.get_path("stdlib"))
     parser.add_argument("directory", type=Path, nargs="?", default=library, help="the source tree to audit")
@@ -87,7 +83,14 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--pace", type=float, default=PACE, help="tokens a second (default: %(default)s)")
     parser.add_argument("--plain", action="store_true", help="print lines instead of a live display")
     parser.add_argument("--daemon", action="store_true", help="be the daemon that the launcher starts")
-    return parser
+    given = parser.parse_args()
+    if not given.directory.is_dir():
+        parser.error(f"{given.directory} is no directory")
+    if given.store and not given.store.absolute().parent.is_dir():
+        parser.error(f"there is no directory for {given.store}")
+    if given.model != SCRIPTED and from_env().get(given.model) is None:
+        parser.error(f"the environment has no key for {given.model}")
+    return given
 
 
 # --- the night
@@ -139,7 +142,7 @@ async def run_shift(options: Options, marks: list[Mark], screen: Screen) -> Shif
     for mark in [*marks, None]:
         life = await live(options, mark, screen)
         if crashes:
-            crashes[-1].back_s = life.ready - crashes[-1].died
+            crashes[-1].opened_s, crashes[-1].back_s = life.opened_s, life.ready - crashes[-1].died
         if not life.killed:
             break
         crashes.append(Crash(died=life.ended, entries=life.entries, found=await autopsy(options)))
@@ -161,6 +164,7 @@ class Life(msgspec.Struct):
     ended: float = 0
     killed: bool = False
     entries: int = 0
+    opened_s: float = 0
     report: str | None = None
 
 
@@ -172,8 +176,8 @@ async def live(options: Options, mark: Mark | None, screen: Screen) -> Life:
         async for said in snapshots(process):
             if not life.ready:
                 life.ready = time.monotonic()
-                screen.say(f"Daemon {process.pid} is at work, {said.opened_s * 1_000:.0f} ms after it opened the store")
-            life.entries, life.report = said.entries, said.report
+                screen.say(f"Daemon {process.pid} is at work, the system open in {said.opened_s * 1_000:.0f} ms")
+            life.entries, life.opened_s, life.report = said.entries, said.opened_s, said.report
             screen.show(said)
             if mark and killer is None and said.entries >= mark.entries:
                 killer = asyncio.get_running_loop().call_later(options.seconds(mark.tokens), kill, process)

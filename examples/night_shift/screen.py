@@ -148,16 +148,12 @@ class LiveScreen(Screen):
         if self._snapshot is None:
             return "[bold red]no process[/]"
         tree = Tree("system", guide_style="dim")
+        tasks = dict(self._snapshot.tasks)
         for actor in self._snapshot.actors:
-            self._branch(tree, actor, self._snapshot.tasks)
+            _branch(tree, actor, tasks)
+        for task, name in tasks.items():
+            tree.add(f"[dim]{task}  {name}: no actor[/]")
         return tree
-
-    def _branch(self, tree: "Tree", actor: Json, tasks: dict[str, str]) -> None:
-        runs = f"  [cyan]{tasks[actor['id']]}[/]" if actor["id"] in tasks else ""
-        again = f"  [red]restarted {actor['restarts']} times[/]" if actor["restarts"] else ""
-        branch = tree.add(f"{actor['id']}{runs}{again}")
-        for child in actor["children"]:
-            self._branch(branch, child, tasks)
 
     def _chats(self) -> "RenderableType":
         from rich.table import Table
@@ -171,3 +167,12 @@ class LiveScreen(Screen):
         for chat in self._snapshot.chats if self._snapshot else ():
             table.add_row(str(chat.id), Text(chat.title), str(chat.entries), Text(doing(chat, 160)))
         return table
+
+
+def _branch(tree: "Tree", actor: Json, tasks: dict[str, str]) -> None:
+    """Add an actor and those below it, with their tasks, which are taken out of ``tasks``."""
+    task = f"  [cyan]{tasks.pop(actor['id'])}[/]" if actor["id"] in tasks else ""
+    again = f"  [red]restarted {actor['restarts']} times[/]" if actor["restarts"] else ""
+    branch = tree.add(f"{actor['id']}{task}{again}")
+    for child in actor["children"]:
+        _branch(branch, child, tasks)

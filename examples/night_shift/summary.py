@@ -20,17 +20,16 @@ def print_costs(shift: Shift, transcripts: Transcripts, total: int) -> None:
     _heading("What the crashes have cost")
     tokens = wasted_tokens(shift.crashes, transcripts)
     for number, (crash, wasted) in enumerate(zip(shift.crashes, tokens, strict=True), 1):
-        done = 100 * crash.entries / total
+        done, found = 100 * crash.entries / total, crash.found
         print(
-            f"{number}. At {done:.0f} % of the work. The store was open again in {crash.found.opened_s * 1_000:.0f} ms,",
-            end=" ",
+            f"{number}. At {done:.0f} % of the work. The store was recovered in {found.recovered_s * 1_000:.0f} ms,"
+            f" the system open in {crash.opened_s * 1_000:.0f} ms, the work went on {crash.back_s:.1f} s after the kill."
         )
-        print(f"the next daemon at work in {crash.back_s:.1f} s.")
-        for fate, victims in crash.found.by_fate().items():
+        for fate, victims in found.by_fate().items():
             print(f"   {fate}: {victims}")
         if wasted:
             print(f"   {wasted} tokens were streamed in vain")
-        if filed := filed_before_the_crash(crash.found, shift.tickets):
+        if filed := filed_before_the_crash(found, shift.tickets):
             print(
                 f"   {filed} of the interrupted calls had filed their ticket; the model looked, and did not file it again"
             )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 
 SKIPPED = {"__pycache__", "test", "tests", "idle_test", "site-packages", "dist-packages", "node_modules"}
 MAX_FILE_BYTES = 2_000_000
-MAX_HITS = 80
+MAX_HITS = 200
 MAX_TEXT = 160
 
 

@@ -43,7 +43,7 @@ def test_a_shift_that_is_killed_twice_ends_as_an_undisturbed_one(tree, tmp_path)
 
 def test_ctrl_c_ends_daemon_and_display_and_the_shift_can_go_on(tree, tmp_path):
     store = ["--store", tmp_path / "shift.db"]
-    shown, pid = interrupt_in_mid_shift(tree, *store, "--pace", "100")
+    shown, pid = interrupt_in_mid_shift(tree, *store, "--pace", "200")
 
     assert b"Stopped in mid-shift." in shown
     assert shown.count(b"\x1b[?1049h") == shown.count(b"\x1b[?1049l") == 1
@@ -87,12 +87,27 @@ def rest_of(master):
     return shown
 
 
-def test_a_real_model_is_refused_without_a_key(tree):
+def test_what_cannot_work_is_refused_before_anything_is_started(tree):
     environment = {name: value for name, value in os.environ.items() if not name.startswith("ANTHROPIC")}
-    done = run("night_shift.py", tree, "--model", "anthropic/any", env=environment)
+    cases = {
+        ("--model", "anthropic/any"): "no key for anthropic/any",
+        ("--store", tree / "no" / "shift.db"): "there is no directory for",
+    }
+    for options, problem in cases.items():
+        done = run("night_shift.py", tree, *options, env=environment)
 
-    assert done.returncode == 2
-    assert "no key for anthropic/any" in done.stderr
+        assert done.returncode == 2
+        assert problem in done.stderr
+
+
+def test_a_daemon_that_fails_ends_the_night_with_its_log(tree, tmp_path):
+    store = tmp_path / "shift.db"
+    store.write_bytes(b"this is no database" * 1_000)
+    done = run("night_shift.py", tree, "--plain", "--store", store)
+
+    assert done.returncode == 1
+    assert f"Its log is {store}.log" in done.stderr
+    assert "StorageCorrupt" in (tmp_path / "shift.db.log").read_text()
 
 
 def test_the_same_daemon_runs_on_a_model_behind_the_messages_protocol(tree, tmp_path):
