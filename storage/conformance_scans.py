@@ -234,12 +234,11 @@ class ScanConformance(Suite):
     async def test_tasks_are_scanned_by_any_of_their_columns(self, rig: Rig) -> None:
         """ST-19: owner edges and every status are stored; filters combine."""
         rig.last_id = 40
-        done = Completed(result=None)
         states: list[TaskState] = [
             PENDING,
             Running(checkpoint={}),
             Waiting(checkpoint={}, on=[11], policy="failFast", until=5),
-            Completing(outcome=done),
+            Completing(outcome=Completed()),
             ENDED,
             ENDED,
         ]

@@ -22,6 +22,7 @@ from .records import (
     DocumentCreate,
     DocumentRecord,
 )
+from .sqlite_bulk import run_many
 from .sqlite_document_reads import NO_KEY, load_document, value_at
 from .sqlite_session import NewDocument, Row, SessionGroup
 
@@ -119,7 +120,7 @@ class DocumentRows:
 
     def flush(self, sessions: Iterable[SessionGroup]) -> None:
         """Write what has been collected: changes and retirements of older incarnations before new ones."""
-        run = self._connection.executemany
+        connection, run = self._connection, self._connection.executemany
         if self._changes and run(CHANGE_DOCUMENT, self._changes).rowcount != len(self._changes):
             self._refuse_change()
         if self._reclaims:
@@ -130,8 +131,8 @@ class DocumentRows:
             run(RECLAIM, [(rid, seq + 1) for rid, seq in self._retired])
         new = [(session, document) for session in sessions for document in session.documents.values()]
         if new:
-            run(ADD_DOCUMENT, [_document_row(session, document.record) for session, document in new])
-            run(ADD_REVISION, [row for _, document in new for row in document.revisions])
+            run_many(connection, ADD_DOCUMENT, [_document_row(session, document.record) for session, document in new])
+            run_many(connection, ADD_REVISION, [row for _, document in new for row in document.revisions])
         self._clear()
 
     def _refuse_change(self) -> None:

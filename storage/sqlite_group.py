@@ -7,7 +7,7 @@ the counts disagree is anything looked up.
 """
 
 import sqlite3
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 from . import codec
@@ -30,18 +30,24 @@ from .records import (
     Terminal,
     Write,
 )
+from .sqlite_bulk import run_many
 from .sqlite_documents import DocumentRows
 from .sqlite_session import Row, SessionGroup, SessionState
 
 FIND_SESSION = "SELECT sid, seq, last_id, wake FROM sessions WHERE key = ?"
 ADD_SESSION = "INSERT INTO sessions (key, created_at, seq, last_id) VALUES (?, ?, 0, 0)"
-SET_COUNTERS = "UPDATE sessions SET seq = ?, last_id = ? WHERE sid = ?"
+SET_COUNTERS = """
+INSERT INTO sessions (seq, last_id, sid) VALUES (?, ?, ?)
+ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, last_id = excluded.last_id"""
 SET_WAKE = "UPDATE sessions SET wake = ? WHERE sid = ?"
 ADD_CONVERSATION = "INSERT INTO conversations VALUES (?, ?, ?, ?, ?)"
 ADD_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
 ADD_TASK = "INSERT INTO live_tasks VALUES (?, ?)"
-SET_TASK = "UPDATE live_tasks SET body = ?2 WHERE rid = ?1"
-DROP_TASK = "DELETE FROM live_tasks WHERE rid = ?"
+SET_TASK = """
+INSERT INTO live_tasks
+SELECT column1, column2 FROM (VALUES (?, ?)) WHERE column1 IN (SELECT rid FROM live_tasks)
+ON CONFLICT (rid) DO UPDATE SET body = excluded.body"""
+DROP_TASK = "DELETE FROM live_tasks WHERE rid IN (VALUES (?))"
 ADD_ENDED_TASK = "INSERT INTO ended_tasks VALUES (?, ?, ?, ?)"
 ADD_SUBMISSION = "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)"
 SET_SUBMISSION = """
@@ -49,7 +55,8 @@ UPDATE submissions SET status = ?4, settled = ?5, body = ?6
 WHERE rid = ?1 AND settled = 0 AND conversation = ?2 AND request_id IS ?3"""
 HOLDER = """
 SELECT 'a conversation' FROM conversations WHERE rid = ?1
-UNION ALL SELECT 'an entry' FROM entries WHERE rid = ?1
+UNION ALL SELECT 'an entry' FROM entries WHERE conversation = (?1 & ~4294967295 | 1) AND rid = ?1
+UNION ALL SELECT 'an entry' FROM entries WHERE rid = ?1 AND conversation & 4294967295 <> 1
 UNION ALL SELECT 'a live task' FROM live_tasks WHERE rid = ?1
 UNION ALL SELECT 'an ended task' FROM ended_tasks WHERE rid = ?1
 UNION ALL SELECT 'a submission' FROM submissions WHERE rid = ?1
@@ -187,13 +194,13 @@ class Group:
         self._write_sessions()
         self._clear()
 
-    def _run(self, sql: str, rows: Collection[Row]) -> bool:
+    def _run(self, sql: str, rows: Sequence[Row]) -> bool:
         """Run a statement for every row; tell whether each of them changed one."""
-        return not rows or self._connection.executemany(sql, rows).rowcount == len(rows)
+        return not rows or run_many(self._connection, sql, rows) == len(rows)
 
     def _write_tasks(self) -> None:
-        self._run(ADD_TASK, self._new_tasks.items())
-        if not self._run(SET_TASK, self._tasks.items()):
+        self._run(ADD_TASK, list(self._new_tasks.items()))
+        if not self._run(SET_TASK, list(self._tasks.items())):
             self._set_or_add(SET_TASK, ADD_TASK, self._tasks.items())
         if not self._run(DROP_TASK, self._dropped_tasks):
             for (rid,) in self._dropped_tasks:
@@ -201,7 +208,7 @@ class Group:
         self._run(ADD_ENDED_TASK, self._ended_tasks)
 
     def _write_submissions(self) -> None:
-        self._run(ADD_SUBMISSION, self._new_submissions.values())
+        self._run(ADD_SUBMISSION, list(self._new_submissions.values()))
         self._set_or_add(SET_SUBMISSION, ADD_SUBMISSION, self._submissions.values())
 
     def _set_or_add(self, change: str, add: str, rows: Iterable[Row]) -> None:
@@ -221,7 +228,8 @@ class Group:
         counters = [(session.seq, session.last_id, session.stored.sid) for session in sessions]
         wakes = [(session.wake, session.stored.sid) for session in sessions if session.wake != session.stored.wake]
         self._run(SET_COUNTERS, counters)
-        self._run(SET_WAKE, wakes)
+        if wakes:
+            self._connection.executemany(SET_WAKE, wakes)
         for session in sessions:
             session.written()
 

@@ -68,7 +68,12 @@ WITH RECURSIVE line (rid, parent, at) AS (
 )
 SELECT rid, at FROM line"""
 
-ENTRY = "SELECT conversation, seq, body FROM entries WHERE rid = ?"
+# Most entries are in the root conversation and cost one index; those elsewhere have one more to be found by id alone.
+ENTRY = """
+SELECT conversation, seq, body FROM entries WHERE conversation = (?1 & ~4294967295 | 1) AND rid = ?1
+UNION ALL
+SELECT conversation, seq, body FROM entries INDEXED BY entries_elsewhere
+WHERE rid = ?1 AND conversation & 4294967295 <> 1"""
 ENTRIES = both_orders("SELECT body FROM entries WHERE conversation = ? AND rid BETWEEN ? AND ? ORDER BY rid")
 HEAD = """
 SELECT body FROM entries INDEXED BY entries_head

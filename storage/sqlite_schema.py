@@ -29,8 +29,8 @@ CREATE TABLE meta (                  -- one row
 );
 CREATE TABLE sessions (
     sid INTEGER PRIMARY KEY,
-    key TEXT NOT NULL UNIQUE,
-    created_at INTEGER NOT NULL,
+    key TEXT UNIQUE,                 -- never null; not declared so, because counters are upserted without it
+    created_at INTEGER,
     seq INTEGER NOT NULL,
     last_id INTEGER NOT NULL,
     wake INTEGER
@@ -49,13 +49,14 @@ CREATE INDEX conversations_owner_conversation ON conversations (owner_conversati
 CREATE INDEX conversations_owner_task ON conversations (owner_task) WHERE owner_task IS NOT NULL;
 
 CREATE TABLE entries (               -- appended in commit order
-    rid INTEGER NOT NULL UNIQUE,
+    rid INTEGER NOT NULL,
     conversation INTEGER NOT NULL,
     seq INTEGER NOT NULL,
     head INTEGER,
     body TEXT NOT NULL
 );
-CREATE INDEX entries_conversation ON entries (conversation, rid);
+CREATE UNIQUE INDEX entries_conversation ON entries (conversation, rid);
+CREATE UNIQUE INDEX entries_elsewhere ON entries (rid) WHERE conversation & 4294967295 <> 1;
 CREATE INDEX entries_head ON entries (conversation, rid) WHERE head IS NOT NULL;
 
 CREATE TABLE live_tasks (

@@ -49,8 +49,8 @@ def test_what_a_group_supersedes_is_never_written(tmp_path):
         await writing.run(writing.sqlite.set_trace_callback, changed.append)
         await rig.write(*(rig.batch(task(work, Pending(checkpoint={"n": n}))) for n in range(100)))
         await writing.run(writing.sqlite.set_trace_callback, None)
-        assert sum("UPDATE live_tasks" in statement for statement in changed) == 1
-        assert sum("UPDATE sessions" in statement for statement in changed) == 1
+        assert sum("INTO live_tasks" in statement for statement in changed) == 1
+        assert sum("INTO sessions" in statement for statement in changed) == 1
         assert len(changed) < 8
 
     with_store(path, body)
