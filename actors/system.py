@@ -191,6 +191,7 @@ class System:
             hooks=hooks,
             make_scheduler=self._make_scheduler,
             write=self._write,
+            alarm=self._alarm,
             caught_up=self._caught_up,
         )
         return (
@@ -247,8 +248,9 @@ class System:
     def _write(self, core: SessionCore, batch: Batch) -> None:
         if not self._tell("storage", Admitted(core, batch)):
             core.fail(ActorDead("storage"))
-        elif batch.wake:
-            self._tell("timer", Wake(core.key, batch.wake))
+
+    def _alarm(self, key: str, when: int | None) -> None:
+        self._tell("timer", Wake(key, when))
 
     async def _caught_up(self, key: str) -> None:
         assert self._actors is not None

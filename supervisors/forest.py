@@ -4,10 +4,10 @@ A working set for decisions, not a store: it holds live records only, and what a
 the commit is admitted. Proved by tests/supervisors/test_settlement.py.
 """
 
-import heapq
 from collections.abc import Iterator
 
 from ..storage.records import Pending, Running, TaskRecord, Waiting
+from .deadlines import Deadlines
 from .joins import has_intent
 from .ownership import Ownership
 
@@ -22,8 +22,7 @@ class Forest:
         self._intents: set[int] = set()
         self._before: dict[int, TaskRecord | None] = {}
         self._active: set[int] = set()
-        self._deadlines: dict[int, int] = {}
-        self._earliest: list[tuple[int, int]] = []
+        self._deadlines: Deadlines[int] = Deadlines()
 
     def __len__(self) -> int:
         return len(self._records)
@@ -49,19 +48,14 @@ class Forest:
 
     def deadline(self) -> int | None:
         """Tell the earliest deadline (ms) that was not taken yet."""
-        while self._earliest and self._deadlines.get(self._earliest[0][1]) != self._earliest[0][0]:
-            heapq.heappop(self._earliest)
-        return self._earliest[0][0] if self._earliest else None
+        return self._deadlines.first()
 
     def take_due(self, now: int) -> list[int]:
         """Take the deadlines that lie at or before ``now`` (ms) and name their tasks, in order of deadline.
 
         A deadline is taken once: a task that then still waits for others is looked at again when those end.
         """
-        due = [task for until, task in sorted((u, t) for t, u in self._deadlines.items() if u <= now)]
-        for task in due:
-            del self._deadlines[task]
-        return due
+        return self._deadlines.take_due(now)
 
     def below_intent(self, task: int) -> bool:
         """Whether some live owner above is cancelled without a background task in between. Free when nothing is."""
@@ -114,20 +108,12 @@ class Forest:
         for awaited in wait.on:
             self._waiters.setdefault(awaited, set()).add(task)
         if wait.until is not None:
-            self._deadlines[task] = wait.until
-            self._queue_deadline(wait.until, task)
-
-    def _queue_deadline(self, until: int, task: int) -> None:
-        """Queue a deadline. Outdated ones stay in the queue until they come to its front or are the majority."""
-        heapq.heappush(self._earliest, (until, task))
-        if len(self._earliest) > 64 + 2 * len(self._deadlines):
-            self._earliest = [(until, task) for task, until in self._deadlines.items()]
-            heapq.heapify(self._earliest)
+            self._deadlines.set(task, wait.until)
 
     def _unlink(self, task: int) -> None:
         self._intents.discard(task)
         self._active.discard(task)
-        self._deadlines.pop(task, None)
+        self._deadlines.drop(task)
         old = self._records.get(task)
         if old is not None and isinstance(old.state, Waiting):
             for awaited in old.state.on:

@@ -42,6 +42,8 @@ class Environment(msgspec.Struct, kw_only=True):
     make_scheduler: Callable[[SessionCore, "SessionActor"], Scheduler]
     write: Callable[[SessionCore, Batch], None]
     """Hands a batch to the storage actor."""
+    alarm: Callable[[str, int | None], None]
+    """Tells the timer a session's earliest deadline, None when it has none."""
     caught_up: Callable[[str], Awaitable[None]]
     """Returns once all batches of a session that were handed over are stored."""
     undrained: set[str] = msgspec.field(default_factory=set)
@@ -82,6 +84,7 @@ class SessionActor(Supervisor):
             services=environment.services,
             hooks=environment.hooks,
             write=environment.write,
+            alarm=environment.alarm,
             failed=self._core_failed,
         )
         self._scheduler = environment.make_scheduler(self.core, self)
@@ -102,6 +105,7 @@ class SessionActor(Supervisor):
             raise SessionCrash(self.core.key) from message.cause
         if isinstance(message, Due):
             self._scheduler.due()
+            self.core.tell_deadline(again=True)
 
     def on_child_ended(self, child_id: str, reason: Exit) -> None:
         """Hand an invocation that has ended back to the scheduler; one that crashed is started again."""

@@ -61,6 +61,7 @@ class SessionCore:
         services: Services,
         hooks: Hooks,
         write: Callable[["SessionCore", Batch], None],
+        alarm: Callable[[str, int | None], None] = lambda key, when: None,
         failed: Callable[[BaseException | None], None] = lambda cause: None,
     ) -> None:
         self.key = key
@@ -86,6 +87,9 @@ class SessionCore:
         self.recovered: set[int] = set()
         """Tasks that were live when the session was opened: storage may hold more documents of theirs."""
         self._write = write
+        self._alarm = alarm
+        self._deadline: int | None = None
+        """The earliest deadline, as far as it was told."""
         self._failed = failed
         self._conversations: dict[int, ConversationRecord] = {}
         self._unpublished: deque[Publication] = deque()
@@ -110,6 +114,7 @@ class SessionCore:
             self.forest.put(record)
             self.recovered.add(record.id)
         self.forest.checkpoint()
+        self.tell_deadline()
 
     def fail(self, cause: BaseException | None) -> None:
         """Die: everything that waits for this incarnation, now or later, gets SessionFailed. Again is harmless."""
@@ -329,6 +334,14 @@ class SessionCore:
         self.pending.add(batch.seq, publication.rows)
         self._unpublished.append(publication)
         self._write(self, batch)
+        self.tell_deadline()
+
+    def tell_deadline(self, *, again: bool = False) -> None:
+        """Have the timer know the session's earliest deadline, unless that is what it was told last."""
+        deadline = self.forest.deadline()
+        if again or deadline != self._deadline:
+            self._deadline = deadline
+            self._alarm(self.key, deadline)
 
     def durable(self, seq: int) -> None:
         """Take note that every commit up to ``seq`` is stored: open the gate, publish."""

@@ -1,11 +1,10 @@
 """The timer actor: one sleeping timer for any number of stored deadlines.
 
-Deadlines of inactive sessions are found through storage's index when the earliest of them has come; those of active ones
-are told here as they are committed. Proved by tests/actors/session/test_timer.py.
+Deadlines of inactive sessions are found through storage's index when the earliest of them has come; active ones tell
+theirs, each the earliest that it has. Proved by tests/actors/session/test_timer.py.
 """
 
 import asyncio
-import heapq
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any
 
@@ -13,6 +12,7 @@ import structlog
 
 from ...chord import PerdureError
 from ...storage.contract import Storage
+from ...supervisors.deadlines import Deadlines
 from ..runtime import Actor, Timer
 
 log = structlog.get_logger("perdure.session")
@@ -23,11 +23,11 @@ _FIRE = object()
 
 
 class Wake:
-    """Says that a session has a deadline at ``when`` (ms since the epoch)."""
+    """Says when a session's earliest deadline is (ms since the epoch); None: it has none."""
 
     __slots__ = ("key", "when")
 
-    def __init__(self, key: str, when: int) -> None:
+    def __init__(self, key: str, when: int | None) -> None:
         self.key = key
         self.when = when
 
@@ -43,9 +43,7 @@ class TimerActor(Actor):
         super().__init__()
         self._storage = storage
         self._wake = wake
-        self._told: list[tuple[int, str]] = []
-        self._known: set[tuple[int, str]] = set()
-        """What is in ``_told``: a session says its deadline with every commit."""
+        self._told: Deadlines[str] = Deadlines()
         self._stored: int | None = 0
         """The earliest deadline in storage that lay ahead when it was last asked; 0 before that."""
         self._timer: Timer | None = None
@@ -65,20 +63,16 @@ class TimerActor(Actor):
         return self._fire()
 
     def _hear(self, wake: Wake) -> None:
-        deadline = (wake.when, wake.key)
-        if deadline not in self._known:
-            self._known.add(deadline)
-            heapq.heappush(self._told, deadline)
+        if wake.when is None:
+            self._told.drop(wake.key)
+        else:
+            self._told.set(wake.key, wake.when)
             self._arm()
 
     async def _fire(self) -> None:
         self._armed = None
         now = self.clock.now()
-        due: dict[str, None] = {}
-        while self._told and self._told[0][0] <= now:
-            deadline = heapq.heappop(self._told)
-            self._known.discard(deadline)
-            due[deadline[1]] = None
+        due = dict.fromkeys(self._told.take_due(now))
         await self._wake_all(due)
         if self._stored is not None and self._stored <= now:
             await self._wake_stored(now, due)
@@ -105,7 +99,7 @@ class TimerActor(Actor):
                 raise end
 
     def _arm(self) -> None:
-        soonest = [when for when in (self._stored, self._told[0][0] if self._told else None) if when is not None]
+        soonest = [when for when in (self._stored, self._told.first()) if when is not None]
         if not soonest or (self._armed is not None and self._armed <= min(soonest)):
             return
         if self._timer is not None:
