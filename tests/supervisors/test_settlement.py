@@ -21,7 +21,7 @@ def parts(forest):
         "waiters": {awaited: set(waiters) for awaited, waiters in forest._waiters.items()},
         "intents": set(forest._intents),
         "active": set(forest._active),
-        "deadlines": dict(forest._deadlines),
+        "deadlines": dict(forest._deadlines._when),
         "parent": dict(ownership._parent),
         "background": dict(ownership._background),
         "below": {node: set(below) for node, below in ownership._below.items()},
@@ -233,7 +233,7 @@ def test_nothing_is_left_in_memory_when_all_tasks_have_ended(history, random):
         bench.keep()
     assert not any(parts(bench.forest).values())
     assert bench.forest.wake() is None
-    assert bench.forest._earliest == []
+    assert bench.forest._deadlines._queue == []
     assert bench.forest._before == {}
     assert bench.forest.ownership._undo == []
 
@@ -483,7 +483,7 @@ def test_deadlines_that_no_longer_count_do_not_pile_up():
         bench.keep()
         bench.finish(tid)
         bench.keep()
-    assert len(bench.forest._earliest) < 100
+    assert len(bench.forest._deadlines._queue) < 100
 
 
 # --- wait cycles
