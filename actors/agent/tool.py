@@ -9,7 +9,6 @@ the call's context and is not shown to the model. Sync functions run in a thread
 schema is needed. Proved by tests/actors/agent/test_tool.py.
 """
 
-import asyncio
 import inspect
 import re
 from collections.abc import Callable, Sequence
@@ -25,6 +24,7 @@ from ..conversation.builtin import Diagnostic
 from ..models import Content, ToolSpec, Usage
 from .errors import InvalidArguments, ToolDefinitionError
 from .output import OutputLimits
+from .threads import in_thread
 
 if TYPE_CHECKING:
     from .toolcontext import ToolContext
@@ -124,17 +124,8 @@ class Tool:
         given = (context,) if self._takes_context else ()
         if inspect.iscoroutinefunction(self.function):
             return await self.function(*given, **kwargs)
-        result, error = await asyncio.to_thread(self._outcome, *given, **kwargs)
-        if error is not None:
-            raise error
+        result = await in_thread(self.function, *given, **kwargs)
         return await result if inspect.isawaitable(result) else result
-
-    def _outcome(self, *args: Any, **kwargs: Any) -> tuple[Any, BaseException | None]:
-        """Call the function; what it raises is handed on as a value, since not every exception can pass through a future."""
-        try:
-            return self.function(*args, **kwargs), None
-        except BaseException as error:  # noqa: BLE001
-            return None, error
 
     # --- the signature
 
