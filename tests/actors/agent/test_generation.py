@@ -1,5 +1,6 @@
 import asyncio
 from collections import Counter
+from itertools import pairwise, permutations
 
 import msgspec
 import perdure
@@ -588,6 +589,27 @@ def test_a_request_that_a_crash_interrupted_is_sent_again_as_it_was(storage):
     go(main)
 
 
+def test_a_request_whose_model_is_gone_after_a_restart_keeps_what_was_shown():
+    """GE-26: first what is left over, then the model."""
+
+    async def main():
+        storage = perdure.MemoryStorage()
+        clock = jumping()
+        async with scene(lambda r: "word " * 100, storage=storage, clock=clock, tokens_per_second=50) as s:
+            submission = await s.root.submit("x")
+            await seen(s.root, lambda v: "message" in generation(v))
+        async with perdure.System.open(storage) as system:
+            session = await system.session("s")
+            settled = await (await session.submission(submission.id)).wait()
+            assert settled.reason == "no_model"
+            root = await session.root()
+            [_, partial] = messages(await history(root))
+            assert partial.stop_reason == "aborted"
+            assert await root.live() == {}
+
+    go(main)
+
+
 @pytest.mark.parametrize("victim", ["session:s", "task", "storage"])
 def test_a_kill_in_mid_stream_costs_the_stream_and_nothing_else(victim):
     """P8: the same input is answered once, and what was shown stays."""
@@ -684,6 +706,40 @@ def test_a_sequential_tool_that_is_not_called_does_not_slow_the_round():
             assert (await submission.wait()).status == "done"
 
     go(main)
+
+
+@pytest.mark.parametrize("order", list(permutations((1, 2, 3))), ids=str)
+def test_in_whatever_order_calls_end_requests_are_valid_and_begin_as_the_one_before(order):
+    """B055, and the promise that requests are prefix-stable, on what was really sent."""
+
+    async def main():
+        free = {n: asyncio.Event() for n in order}
+
+        @perdure.tool
+        async def work(n: int) -> str:
+            """Work."""
+            await free[n].wait()
+            return f"done {n}"
+
+        async with scene(three(), tools=[work]) as s:
+            submission = await s.root.submit("x")
+            await seen(s.root, lambda v: sum(t["status"] == "running" for t in slots(v)) == 3)
+            for count, n in enumerate(order, 1):
+                free[n].set()
+                await seen(s.root, lambda v, count=count: count == 3 or _ended(v) == count)
+            assert (await submission.wait()).answer.text == "done 1 | done 2 | done 3"
+            for n in order:
+                free[n].set()
+            await s.ask("again")
+            for shorter, longer in pairwise(s.model.calls):
+                assert longer.messages[: len(shorter.messages)] == shorter.messages
+                assert problems(longer.messages) == []
+
+    go(main)
+
+
+def _ended(view):
+    return sum(slot["status"] == "done" for slot in slots(view))
 
 
 def test_an_abort_of_a_parallel_round_answers_every_call_and_then_ends_the_run(storage):

@@ -122,6 +122,17 @@ def test_what_a_call_has_spawned_ends_before_the_call_does():
     go(main)
 
 
+def test_a_call_can_wait_for_what_it_has_spawned():
+    async def main():
+        async def body(ctx):
+            return await (await ctx.spawn(Nap, 1_000)).result()
+
+        async with using(body, extensions=[NAPS], clock=perdure.VirtualClock(autojump=True)) as s:
+            assert (await s.ask()).answer.text == "rested"
+
+    go(main)
+
+
 def test_a_call_that_fails_cancels_what_it_has_spawned():
     """SC-21."""
 

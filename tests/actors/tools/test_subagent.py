@@ -318,6 +318,21 @@ def test_a_crash_between_making_a_child_and_asking_it_makes_no_second_one(what, 
 # --- failure
 
 
+def test_a_child_that_waits_for_a_retry_is_woken_while_its_parents_call_runs():
+    """B071."""
+
+    async def main():
+        clock = perdure.VirtualClock(autojump=True)
+        failures = [error_info("overloaded", "busy")]
+        office = Office(clerk=lambda request: failures.pop() if failures else Office._work(request))
+        async with office.scene(clock=clock) as s:
+            began = clock.now()
+            assert (await s.ask("go")).answer.text == "report: beans counted"
+            assert clock.now() - began == 2_000
+
+    go(main)
+
+
 def test_a_child_that_fails_gives_an_error_result_and_the_parent_goes_on():
     """B052."""
 
@@ -423,6 +438,43 @@ def test_an_abort_of_the_parent_aborts_the_child_from_the_bottom_up(storage):
             assert all("was aborted" in plain_text(m.content) for m in await results(s.root))
             assert office.worked == []
             assert (await s.ask("are you there?")).answer.text == "yes, are you there?"
+
+    go(main)
+
+
+def test_work_that_comes_for_the_child_while_the_abort_is_under_way_never_runs():
+    """B050."""
+
+    async def main():
+        cleaning, cleaned = asyncio.Event(), asyncio.Event()
+        office = Office()
+
+        @perdure.tool(name="work")
+        async def slow_to_end() -> str:
+            """Work."""
+            try:
+                await asyncio.Event().wait()
+            finally:
+                cleaning.set()
+                await cleaned.wait()
+
+        office.tool = slow_to_end
+        async with office.scene() as s:
+            await s.root.submit("go")
+            await seen(s.root, lambda v: any("details" in t for t in v["docs"]["pi.live"].get("tools", ())))
+            [child] = await children(s)
+            await seen(child, lambda v: any(t["status"] == "running" for t in v["docs"]["pi.live"].get("tools", ())))
+            await quiet()
+            aborting = asyncio.ensure_future(s.root.abort())
+            await cleaning.wait()
+            asked = len(office.asked)
+            late = await child.submit("one more thing")
+            cleaned.set()
+            await aborting
+            assert await s.session.tasks() == []
+            record = await late.status()
+            assert (record.status, record.reason) in {("unanswered", "aborted"), ("queued", None)}
+            assert len(office.asked) == asked
 
     go(main)
 
