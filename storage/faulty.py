@@ -151,9 +151,9 @@ class FaultyStorage:
         """Ask the inner storage."""
         return await self._read(self.inner.due, now, limit)
 
-    async def next_wake(self) -> int | None:
+    async def next_wake(self, after: int = -1) -> int | None:
         """Ask the inner storage."""
-        return await self._read(self.inner.next_wake)
+        return await self._read(self.inner.next_wake, after)
 
     async def conversation(self, session: str, id: int) -> ConversationRecord | None:
         """Ask the inner storage."""
