@@ -192,9 +192,6 @@ def test_a_session_that_cannot_be_opened_holds_up_nobody_elses_deadline():
                 raise OSError("this one's pages are gone")
             return await self.inner.session(session)
 
-        async def next_wake(self, after=-1):
-            return await self.inner.next_wake(after)
-
     async def main():
         clock, script, store = VirtualClock(), Script(), MemoryStorage()
         async with opened(store, script, clock=clock) as system:
