@@ -14,11 +14,12 @@ itself is not imported. Docstrings name the behaviour that a test holds; a failu
 """
 
 from .conformance_batches import BatchConformance
+from .conformance_copies import CopyConformance
 from .conformance_documents import DocumentConformance
 from .conformance_scans import ScanConformance
 
 
-class StorageConformance(BatchConformance, ScanConformance, DocumentConformance):
+class StorageConformance(BatchConformance, ScanConformance, DocumentConformance, CopyConformance):
     """All of the storage contract that every backend shares.
 
     Override ``make_storage``. Set ``reopen_after_commit`` to close and open the store after each commit, which shows

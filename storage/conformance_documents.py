@@ -1,47 +1,35 @@
 """Conformance: documents, their revisions, incarnations and copies."""
 
-from typing import Any
-
-from .conformance_rig import ENDED, Rig, Suite, conversation, document, entry, fails, ids, pages, scenario, task
+from .conformance_rig import (
+    ENDED,
+    ROOT,
+    Rig,
+    Suite,
+    base,
+    conversation,
+    delta,
+    document,
+    entry,
+    fails,
+    ids,
+    pages,
+    scenario,
+    set_n,
+    task,
+)
 from .contract import DocumentQuery
 from .errors import StorageCorrupt, StorageRejected
 from .records import (
-    Base,
     ConversationScope,
-    Delta,
-    DocumentChange,
-    DocumentCopy,
     DocumentRetire,
     Scope,
     SessionScope,
     TaskScope,
 )
 
-ROOT = ConversationScope(conversation_id=1)
-
-
-def base(id: int, value: dict[str, Any], version: int = 1) -> DocumentChange:
-    """Make a change to a whole new value."""
-    return DocumentChange(id=id, content=Base(version=version, value=value))
-
-
-def delta(id: int, *ops: list[Any], version: int = 1) -> DocumentChange:
-    """Make a change by operations."""
-    return DocumentChange(id=id, content=Delta(version=version, ops=list(ops)))
-
-
-def set_n(id: int, n: int) -> DocumentChange:
-    """Make a change of the member ``n``."""
-    return delta(id, ["s", ["n"], n])
-
 
 class DocumentConformance(Suite):
     """Bases and deltas, lifetimes, addresses and copies."""
-
-    async def _value(self, rig: Rig, id: int, at: int | None = None) -> tuple[Any, int] | None:
-        """Read a value and the number of deltas behind it."""
-        found = await rig.storage.document("session", id, at)
-        return None if found is None else (found.value, found.deltas_since_base)
 
     # --- values
 
@@ -50,14 +38,14 @@ class DocumentConformance(Suite):
         """ST-62, ST-64: value and number of deltas, through bases, deltas and a restart."""
         doc = rig.id()
         await rig.commit(document(doc, {"n": 0}))
-        assert await self._value(rig, doc) == ({"n": 0}, 0)
+        assert await rig.value(doc) == ({"n": 0}, 0)
         for n in range(1, 4):
             await rig.commit(set_n(doc, n))
-            assert await self._value(rig, doc) == ({"n": n}, n)
+            assert await rig.value(doc) == ({"n": n}, n)
         await rig.commit(base(doc, {"n": 9}))
         await rig.write(rig.batch(set_n(doc, 10)), rig.batch(set_n(doc, 11)))
         await rig.restart()
-        assert await self._value(rig, doc) == ({"n": 11}, 2)
+        assert await rig.value(doc) == ({"n": 11}, 2)
         found = await rig.storage.document("session", doc)
         assert found is not None
         assert found.record == (await rig.storage.find_document("session", "doc", SessionScope()))
@@ -73,9 +61,9 @@ class DocumentConformance(Suite):
             rig.batch(base(doc, {"n": 2}, version=2)),
             rig.batch(delta(doc, ["s", ["n"], 3], version=2)),
         )
-        assert await self._value(rig, doc) == ({"n": 3}, 1)
+        assert await rig.value(doc) == ({"n": 3}, 1)
         await rig.write(rig.batch(base(doc, {"n": 4}, version=3)), rig.batch(delta(doc, ["s", ["n"], 5], version=3)))
-        assert await self._value(rig, doc) == ({"n": 5}, 1)
+        assert await rig.value(doc) == ({"n": 5}, 1)
 
     @scenario
     async def test_a_root_replacement_is_a_delta_like_any_other(self, rig: Rig) -> None:
@@ -84,7 +72,7 @@ class DocumentConformance(Suite):
         await rig.commit(document(doc, {"n": 0}))
         for n in range(1, 40):
             await rig.commit(set_n(doc, n) if n != 20 else delta(doc, ["r", {"n": 20, "fresh": True}]))
-        assert await self._value(rig, doc) == ({"n": 39, "fresh": True}, 39)
+        assert await rig.value(doc) == ({"n": 39, "fresh": True}, 39)
 
     @scenario
     async def test_a_version_changes_with_a_base_only(self, rig: Rig) -> None:
@@ -110,7 +98,7 @@ class DocumentConformance(Suite):
         await rig.commit(delta(doc, ["s", ["missing", "deep"], 1]))
         await fails(StorageCorrupt, rig.storage.document("session", doc))
         await rig.commit(base(doc, {"n": 1}))
-        assert await self._value(rig, doc) == ({"n": 1}, 0)
+        assert await rig.value(doc) == ({"n": 1}, 0)
 
     @scenario
     async def test_one_content_and_one_retirement_a_batch(self, rig: Rig) -> None:
@@ -141,16 +129,16 @@ class DocumentConformance(Suite):
             else:
                 await rig.commit(entry(rig.id()))
         await rig.commit(set_n(doc, 30), DocumentRetire(id=doc))
-        assert await self._value(rig, doc, 1) is None
+        assert await rig.value(doc, 1) is None
         for at in range(2, 30):
             n = at if at == 20 or at % 3 else at - 1
-            found = await self._value(rig, doc, at)
+            found = await rig.value(doc, at)
             assert found is not None
             assert found[0] == {"n": n if at > 2 else 2}
-        assert await self._value(rig, doc, 19) == ({"n": 19}, 11)
-        assert await self._value(rig, doc, 22) == ({"n": 22}, 1)
+        assert await rig.value(doc, 19) == ({"n": 19}, 11)
+        assert await rig.value(doc, 22) == ({"n": 22}, 1)
         for outside in (None, 30, 31, 99):
-            assert await self._value(rig, doc, outside) is None
+            assert await rig.value(doc, outside) is None
 
     @scenario
     async def test_only_rewindable_documents_have_past_points(self, rig: Rig) -> None:
@@ -163,9 +151,9 @@ class DocumentConformance(Suite):
         await rig.commit(DocumentRetire(id=own))
         for doc in (latest, session, own):
             await fails(StorageRejected, rig.storage.document("session", doc, 2))
-        assert await self._value(rig, 99, 2) is None
-        assert await self._value(rig, 99) is None
-        assert await self._value(rig, 2**33 + latest) is None
+        assert await rig.value(99, 2) is None
+        assert await rig.value(99) is None
+        assert await rig.value(2**33 + latest) is None
 
     # --- incarnations
 
@@ -198,8 +186,8 @@ class DocumentConformance(Suite):
         past = await rig.storage.find_document("session", "doc", SessionScope(), at=1)
         assert past is not None
         assert (past.created_at, past.retired_at) == (1, 3)
-        assert await self._value(rig, one) is None
-        assert await self._value(rig, three) == ({"n": 3}, 0)
+        assert await rig.value(one) is None
+        assert await rig.value(three) == ({"n": 3}, 0)
         await rig.refuse(set_n(two, 1))
         await rig.refuse(DocumentRetire(id=two))
 
@@ -216,7 +204,7 @@ class DocumentConformance(Suite):
         assert error.index == 0
         rig.seq = 1
         await rig.write(rig.batch(DocumentRetire(id=one)), rig.batch(document(two, {"n": 2})))
-        assert await self._value(rig, two) == ({"n": 2}, 0)
+        assert await rig.value(two) == ({"n": 2}, 0)
 
     @scenario
     async def test_created_and_retired_in_one_batch_is_an_empty_lifetime(self, rig: Rig) -> None:
@@ -232,8 +220,8 @@ class DocumentConformance(Suite):
         for scope in (SessionScope(), ROOT):
             for at in (None, 1, 2, 3):
                 assert await rig.storage.find_document("session", "doc", scope, at=at) is None
-        assert await self._value(rig, one) is None
-        assert await self._value(rig, two, 2) is None
+        assert await rig.value(one) is None
+        assert await rig.value(two, 2) is None
         await rig.refuse(document(one, {}))
         await rig.commit(document(next_one, {}))
 
@@ -244,8 +232,8 @@ class DocumentConformance(Suite):
         doc = rig.id()
         await rig.commit(document(doc, {"n": 0}, scope=ROOT, history="rewindable", fork="current"))
         await rig.commit(DocumentRetire(id=doc), set_n(doc, 3))
-        assert await self._value(rig, doc) is None
-        assert await self._value(rig, doc, 2) == ({"n": 0}, 0)
+        assert await rig.value(doc) is None
+        assert await rig.value(doc, 2) == ({"n": 0}, 0)
         await rig.refuse(set_n(doc, 4))
 
     @scenario
@@ -259,8 +247,8 @@ class DocumentConformance(Suite):
             rig.batch(task(work, ENDED), DocumentRetire(id=doc)),
             rig.batch(document(again, {"n": 4}, scope=scope)),
         )
-        assert await self._value(rig, doc) is None
-        assert await self._value(rig, again) == ({"n": 4}, 0)
+        assert await rig.value(doc) is None
+        assert await rig.value(again) == ({"n": 4}, 0)
         for at, right in ((1, doc), (2, doc), (3, None), (4, again)):
             found = await rig.storage.find_document("session", "doc", scope, at=at)
             assert (found and found.id) == right
@@ -309,94 +297,3 @@ class DocumentConformance(Suite):
         await rig.refuse(document(doc, {}, scope=TaskScope(task_id=1), fork="current"))
         await rig.refuse(document(doc, {}, scope=ROOT, history="latest", fork="asOf"))
         await rig.refuse(document(doc, {}, scope=ConversationScope(conversation_id=2**33)))
-
-    # --- copies
-
-    def _copy(self, id: int, source: int, at: int | None = None, **fields: Any) -> DocumentCopy:
-        """Make the copy of a rewindable document of conversation 1 into conversation 2."""
-        defaults: dict[str, Any] = {
-            "scope": ConversationScope(conversation_id=2),
-            "history": "rewindable",
-            "fork": "asOf",
-        }
-        return DocumentCopy(record=document(id, {}, **(defaults | fields)).record, source=source, at=at)
-
-    async def _source(self, rig: Rig) -> int:
-        """Commit a rewindable document with n = 1, 2, 3 at sequences 1, 2, 3, and a version of 7."""
-        root = rig.id()
-        doc = rig.id()
-        rig.last_id = 20
-        made = document(doc, {"n": 1}, scope=ROOT, history="rewindable", fork="asOf", version=7)
-        await rig.commit(conversation(root), made)
-        await rig.commit(delta(doc, ["s", ["n"], 2], version=7))
-        await rig.commit(delta(doc, ["s", ["n"], 3], version=7))
-        return doc
-
-    @scenario
-    async def test_a_copy_is_a_base_of_the_sources_value(self, rig: Rig) -> None:
-        """DF-09: now or at a past point, with the stored version, and independent of the source from then on."""
-        source = await self._source(rig)
-        await rig.commit(
-            conversation(10),
-            self._copy(11, source),
-            self._copy(12, source, 2, key=None, scope=ConversationScope(conversation_id=10)),
-        )
-        await rig.commit(base(source, {"n": 9}, version=8))
-        await rig.commit(DocumentRetire(id=source))
-        await rig.restart()
-        for doc, n in ((11, 3), (12, 2)):
-            found = await rig.storage.document("session", doc)
-            assert found is not None
-            assert (found.value, found.version, found.deltas_since_base) == ({"n": n}, 7, 0)
-            assert found.record.created_at == 4
-        await rig.commit(delta(11, ["s", ["n"], 4], version=7))
-        assert await self._value(rig, 11) == ({"n": 4}, 1)
-
-    @scenario
-    async def test_a_copy_reads_what_the_batches_before_it_left(self, rig: Rig) -> None:
-        """Also when they are in the same group; what its own batch writes to the source is a contradiction."""
-        source = await self._source(rig)
-        await rig.write(
-            rig.batch(delta(source, ["s", ["n"], 4], version=7)),
-            rig.batch(self._copy(10, source)),
-            rig.batch(delta(source, ["s", ["n"], 5], version=7), delta(10, ["s", ["m"], 1], version=7)),
-        )
-        assert await self._value(rig, 10) == ({"n": 4, "m": 1}, 1)
-        assert await self._value(rig, source) == ({"n": 5}, 4)
-        for change in (set_n(source, 6), DocumentRetire(id=source)):
-            await rig.refuse(self._copy(11, source, kind="doc"), change)
-
-    @scenario
-    async def test_a_copy_needs_a_live_source_of_its_own_kind(self, rig: Rig) -> None:
-        """A source that is unknown, elsewhere, of another definition, or without a value at that point is refused."""
-        source = await self._source(rig)
-        await rig.commit(document(10, {"n": 0}), document(11, {}, scope=ROOT, kind="latest"))
-        await rig.refuse(self._copy(12, 99))
-        await rig.refuse(self._copy(12, 2**33 + source))
-        await rig.refuse(self._copy(12, 10))
-        await rig.refuse(self._copy(12, source, 0))
-        wrongs: list[dict[str, Any]] = [
-            {"kind": "x"},
-            {"key": "x"},
-            {"history": "latest", "fork": "current"},
-            {"fork": "current"},
-        ]
-        for wrong in wrongs:
-            await rig.refuse(self._copy(12, source, **wrong))
-        await rig.refuse(self._copy(12, 11, 4, kind="latest", history="latest", fork="current"))
-        await rig.commit(self._copy(13, 11, kind="latest", history="latest", fork="current"))
-        await rig.commit(DocumentRetire(id=source))
-        await rig.refuse(self._copy(12, source))
-        await rig.refuse(self._copy(12, source, 6))
-        await rig.refuse(self._copy(12, source, 7))
-        await rig.commit(self._copy(12, source, 5))
-        assert await self._value(rig, 12) == ({"n": 3}, 0)
-
-    @scenario
-    async def test_a_copy_of_a_broken_source_is_refused(self, rig: Rig) -> None:
-        """The batch rolls back for certain; nothing else is affected."""
-        source = await self._source(rig)
-        await rig.commit(delta(source, ["s", ["missing", "deep"], 1], version=7))
-        await rig.refuse(entry(10), self._copy(11, source))
-        assert await rig.storage.entry("session", 10) is None
-        await rig.commit(self._copy(11, source, 3))

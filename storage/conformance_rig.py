@@ -16,6 +16,8 @@ from .records import (
     Completed,
     ConversationRecord,
     ConversationScope,
+    Delta,
+    DocumentChange,
     DocumentCreate,
     DocumentRecord,
     EntryRecord,
@@ -37,6 +39,7 @@ T = TypeVar("T")
 E = TypeVar("E", bound=StorageError)
 
 PENDING = Pending(checkpoint={"phase": "start"})
+ROOT = ConversationScope(conversation_id=1)
 ENDED = Terminal(outcome=Completed(result="ok"))
 
 
@@ -74,6 +77,11 @@ class Rig:
         await self.storage.write(batches)
         if self._reopen:
             await self.restart()
+
+    async def value(self, id: int, at: int | None = None) -> tuple[JsonObject, int] | None:
+        """Read a document's value, and the number of deltas behind it."""
+        found = await self.storage.document(self.key, id, at)
+        return None if found is None else (found.value, found.deltas_since_base)
 
     async def restart(self) -> None:
         """Close and open the store."""
@@ -168,6 +176,21 @@ def document(
         history, fork = history or "latest", fork or "current"
     record = DocumentRecord(id=id, kind=kind, scope=scope, key=key, history=history, fork=fork, created_at=0)
     return DocumentCreate(record=record, content=Base(version=version, value=value))
+
+
+def base(id: int, value: dict[str, Any], version: int = 1) -> DocumentChange:
+    """Make a change to a whole new value."""
+    return DocumentChange(id=id, content=Base(version=version, value=value))
+
+
+def delta(id: int, *ops: list[Any], version: int = 1) -> DocumentChange:
+    """Make a change by operations."""
+    return DocumentChange(id=id, content=Delta(version=version, ops=list(ops)))
+
+
+def set_n(id: int, n: int) -> DocumentChange:
+    """Make a change of the member ``n``."""
+    return delta(id, ["s", ["n"], n])
 
 
 # --- running

@@ -2,8 +2,7 @@
 
 import sqlite3
 
-from perdure.storage.conformance_documents import base, delta
-from perdure.storage.conformance_rig import ENDED, conversation, document, entry, submission, task
+from perdure.storage.conformance_rig import ENDED, base, conversation, delta, document, entry, submission, task
 from perdure.storage.records import ConversationScope, DocumentRetire, EntryRecord, Pending
 
 from .support import with_store
