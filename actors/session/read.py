@@ -29,6 +29,7 @@ async def still(core: SessionCore) -> AsyncIterator[None]:
     await core.line.acquire()
     try:
         await core.drained()
+        core.check()  # it may have died while we waited, and would never tell us of its end
         yield
     finally:
         core.line.release()
