@@ -19,7 +19,7 @@ from .messages import (
     Usage,
     tool_calls,
 )
-from .repair import TextJoiner, cut_arguments, read_arguments, unusable
+from .repair import TextJoiner, cut_arguments, fit, read_arguments, unusable
 from .tokens import with_estimated_output
 
 _B = TypeVar("_B", bound="OpenBlock")
@@ -119,6 +119,7 @@ class GrowingAnswer(ABC):
             response_model=served if served != self._message.model else None,
             usage=self._usage(),
         )
+        self._message = fit(self._message)
         yield Start(self._message)
 
     def _begin(self, block: _B) -> tuple[_B, BlockStart]:

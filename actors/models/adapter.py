@@ -19,6 +19,7 @@ from .errors import ProviderFailure, error_info, from_exception
 from .events import Done, Event
 from .messages import AssistantMessage, ErrorInfo
 from .pricing import priced
+from .repair import fit
 from .request import ModelRequest
 
 _T = TypeVar("_T")
@@ -81,7 +82,7 @@ class SdkModel(ABC):
             message = answer.message()
         except Exception as error:  # noqa: BLE001  (no failure may leave the stream in any other way than as its end)
             message = answer.failed(from_exception(error, now=self._clock.now()))
-        yield Done(priced(replace(message, duration_ms=self._clock.now() - blank.timestamp)))
+        yield Done(fit(priced(replace(message, duration_ms=self._clock.now() - blank.timestamp))))
 
     async def aclose(self) -> None:
         """Close the running loop's connections."""

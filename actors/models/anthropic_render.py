@@ -54,7 +54,7 @@ def render_request(request: ModelRequest, model: Identity, profile: Profile, *, 
     body.update((key, value) for key, value in optional.items() if value)
     if profile.binds:
         betas.append(_BINDING_BETA)
-    headers = {**request.headers, **({"anthropic-beta": ",".join(betas)} if betas else {})}
+    headers = _with_betas(request.headers, betas)
     return {**body, "extra_headers": headers} if headers else body
 
 
@@ -209,6 +209,12 @@ def _tool(tool: ToolSpec) -> Wire:
 def _change_betas(transcript: Transcript) -> list[str]:
     changed = (turn.message for turn in transcript.turns if isinstance(turn, SystemTurn))
     return list(_CHANGE_BETAS) if any(message.tools_added or message.tools_removed for message in changed) else []
+
+
+def _with_betas(headers: dict[str, str], betas: list[str]) -> dict[str, str]:
+    """The headers of a request, with these features beside those that it asks for itself."""
+    asked = [headers["anthropic-beta"]] if "anthropic-beta" in headers else []
+    return {**headers, "anthropic-beta": ",".join([*asked, *betas])} if betas else headers
 
 
 def _thinking(request: ModelRequest, profile: Profile, max_tokens: int, turns: list[Turn]) -> Wire:

@@ -7,12 +7,12 @@ than asking the model again.
 import json
 import math
 import re
-from typing import Any, NoReturn
+from typing import Any, NoReturn, cast
 
 from msgspec.structs import replace
 
 from ...chord import valid_text
-from .messages import Block, ToolCall
+from .messages import AssistantMessage, Block, ToolCall, from_json, to_json
 
 MAX_DEPTH = 128
 """Deepest nesting of a call's arguments; far above real ones, and below what documents may nest."""
@@ -44,10 +44,19 @@ class TextJoiner:
         return valid_text(half)
 
 
+def fit(message: AssistantMessage) -> AssistantMessage:
+    """The message made storable in all its parts, the provider's own objects, names and error texts too."""
+    value = to_json(message)
+    valid = valid_json(value)
+    return message if valid == value else cast("AssistantMessage", from_json(valid))
+
+
 def valid_json(value: Any) -> Any:
-    """A copy of parsed JSON whose strings and keys are valid Unicode."""
+    """A copy of parsed JSON whose strings and keys are valid Unicode; numbers that JSON does not have become null."""
     if isinstance(value, str):
         return valid_text(value)
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
     if isinstance(value, list):
         return [valid_json(item) for item in value]
     if isinstance(value, dict):

@@ -133,7 +133,7 @@ def _order_problems(messages: list[Wire]) -> Iterator[str]:
         yield "the first message is not the user's"
     if roles[-1:] == ["assistant"]:
         yield "the last message is the assistant's"
-    for before, after in zip(roles, [*roles[1:], "assistant"], strict=True):
+    for before, after in pairwise([*roles, "assistant"]):
         if before == "system" and after != "assistant":
             yield f"role 'system' before {after!r}"
     talking = [role for role in roles if role != "system"]
@@ -145,7 +145,8 @@ def _call_problems(messages: list[Wire]) -> Iterator[str]:
     calls = [block["id"] for message in messages for block in message["content"] if block["type"] == "tool_use"]
     if len(calls) != len(set(calls)):
         yield "call ids are not unique"
-    for message, following in zip(messages, [*messages[1:], {"role": "user", "content": []}], strict=True):
+    nobody: Wire = {"role": "", "content": []}
+    for message, following in pairwise([nobody, *messages, nobody]):
         asked = [block["id"] for block in message["content"] if block["type"] == "tool_use"]
         kinds = [block["type"] for block in following["content"]]
         given = [block["tool_use_id"] for block in following["content"] if block["type"] == "tool_result"]

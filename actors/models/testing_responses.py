@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterable, Iterator
-from itertools import count
+from itertools import count, pairwise
 from typing import Any
 
 from .testing import pieces, sse
@@ -90,7 +90,7 @@ def _call_problems(items: list[Item]) -> Iterator[str]:
 
 def _reasoning_problems(items: list[Item]) -> Iterator[str]:
     named = False
-    for item, following in zip(items, [*items[1:], {}], strict=True):
+    for item, following in pairwise([*items, {}]):
         if item.get("type") == "reasoning":
             if not item.get("encrypted_content"):
                 yield f"item {item.get('id')} is not stored here"

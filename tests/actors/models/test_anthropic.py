@@ -279,6 +279,21 @@ def test_models_that_bind_thinking_are_told_to_drop_what_no_longer_fits():
     assert body_of(asking(thinking_level="max"))[0]["output_config"] == {"effort": "max"}
 
 
+def test_features_that_a_request_asks_for_itself_stay():
+    _, headers = body_of(asking(headers={"anthropic-beta": "mine-2026"}))
+    assert headers["anthropic-beta"] == "mine-2026,thinking-binding-controls-2026-08-01"
+
+
+def test_whatever_a_server_puts_into_its_answer_can_be_stored():
+    """B104: names, reasons, error texts and usage as well."""
+    start = message_start("model-\ud800", tier="\udfff", odd=float("nan"))
+    message = answered(reply([start, *block_events(0, {"type": "text", "text": "ok"}), *message_end("why-\ud800")]))
+    to_json_text = json.dumps(models.to_json(message), ensure_ascii=False, allow_nan=False)
+    to_json_text.encode()
+    assert message.raw_stop_reason == "why-\ufffd"
+    assert message.response_model == "model-\ufffd"
+
+
 def test_a_budget_leaves_room_for_the_answer():
     assert body_of(asking(thinking_level="max", max_tokens=4_000), model_id="claude-haiku-4-5")[0]["thinking"] == {
         "type": "enabled",

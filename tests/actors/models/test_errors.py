@@ -24,6 +24,8 @@ CASES = [
     ("slow down", {"status": 429}, "rate_limit"),
     ("Too many requests", {}, "rate_limit"),
     ("too many tokens per minute, rate limit reached", {"status": 429}, "rate_limit"),
+    ("too many tokens in the last minute", {"status": 429}, "rate_limit"),
+    ("token limit exceeded for your account", {"status": 403}, "auth"),
     ("Throttling error: too many tokens", {}, "rate_limit"),
     ("Overloaded", {"status": 529}, "overloaded"),
     ("Overloaded", {"status": 200, "codes": ["overloaded_error"]}, "overloaded"),
@@ -69,7 +71,7 @@ def test_every_failure_has_one_kind(message, known, kind):
     assert info.message == message
 
 
-# The wordings that servers use for a full context, as providers.md collected them.
+# The wordings that servers use for a full context.
 OVERFLOWS = """
 prompt is too long: 210000 tokens > 200000 maximum
 Prompt too long

@@ -53,7 +53,7 @@ def test_a_call_without_a_result_is_answered_with_an_error():
 
 
 def test_a_result_that_comes_too_late_is_told_as_news():
-    """Fact 8: what was sent stays; a real result after a synthetic one is a new message."""
+    """What was sent stays: a real result after a synthetic one is a new message."""
     first = turns(HI, said(call("t", "1")), HI)
     later = turns(HI, said(call("t", "1")), HI, result("1", "late"))
     assert later[: len(first)] == first
