@@ -30,8 +30,8 @@ class OwnerLock:
     """
 
     def __init__(self, path: str) -> None:
-        self.path = os.path.realpath(path) + ".lock"
         self._file: int | None = None
+        self.path = os.path.realpath(path) + ".lock"
 
     def acquire(self, started_at: int) -> None:
         """Take the lock or raise StorageInUse at once. Raises OSError when the lock file cannot be opened."""

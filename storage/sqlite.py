@@ -93,12 +93,13 @@ class SqliteStorage:
         Raises StorageInUse, SchemaTooNew, StorageCorrupt, StorageBusy, and StorageError when the file cannot be used.
         A cancelled open closes again.
         """
-        if self._engine is None:
-            try:
-                await self._move(self._open)
-            except asyncio.CancelledError:
+        was_open = self._engine is not None
+        try:
+            await self._move(self._open)
+        except asyncio.CancelledError:
+            if not was_open:
                 self._move(self._close)
-                raise
+            raise
 
     async def close(self) -> None:
         """Finish the writes that were begun, truncate the log and give up ownership. Idempotent."""
@@ -109,7 +110,8 @@ class SqliteStorage:
         before = self._transition
 
         async def move() -> None:
-            if before is not None and not before.done():
+            # One of a loop that ended will never be done, and has left nothing behind.
+            if before is not None and before.get_loop() is asyncio.get_running_loop():
                 await asyncio.wait([before])
             await step()
 
@@ -304,9 +306,8 @@ def _in_snapshot(path: str, connection: sqlite3.Connection, query: Callable[[], 
 
 def _close_forgotten(engine: _Engine) -> None:
     """Close a store whose object was dropped, or whose process ends, while it was open."""
-    warnings.warn(
-        f"{engine.writer.path} was left open; call close() before the loop ends", RuntimeWarning, stacklevel=1
-    )
     engine.reading.abandon(_EXIT_TIMEOUT_S / 2)
     engine.writing.abandon(_EXIT_TIMEOUT_S / 2)
     engine.writer.lock.release()
+    # Last, since a filter may turn it into an error.
+    warnings.warn(f"{engine.writer.path} was left open; close it before its loop ends", RuntimeWarning, stacklevel=1)
