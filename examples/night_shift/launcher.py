@@ -24,7 +24,7 @@ from .screen import Screen, open_screen
 from .summary import print_checks, print_costs, print_report
 
 ENTRY = Path(__file__).parent.with_suffix(".py")
-PACE = 120.0
+PACE = 150.0
 KILLS = 3
 TURN_TOKENS = 40
 """About the length of a turn: a kill comes up to so many tokens after its mark."""
