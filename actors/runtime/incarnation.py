@@ -189,7 +189,7 @@ class Incarnation(StepRunner):
 
     def activate(self) -> None:
         """Start, handle mail, or answer mail that came too late. Loop thread, inside the context."""
-        if self.busy:
+        if self._then is not None:  # an asynchronous step runs, and its end comes back to the mail
             return
         if self.state == "running":
             self._drain()

@@ -30,7 +30,7 @@ CANCEL_GRACE_S = 1.0
 
 
 class StepRunner(Mailbox):
-    """A mailbox whose owner runs steps. While an asynchronous one runs, ``busy`` is true and ``task`` runs it.
+    """A mailbox whose owner runs steps. While an asynchronous one runs, ``task`` is its task and ``_then`` gets its end.
 
     ``awaiting`` is the ask that this step waits for, if any: an edge of the graph in which rings of waits are found.
     ``exit`` is how the life ends, once that is decided.
@@ -47,11 +47,6 @@ class StepRunner(Mailbox):
         self.exit: Exit | None = None
         self._then: Then | None = None
         self._step = 0
-
-    @property
-    def busy(self) -> bool:
-        """Whether an asynchronous step runs. Its end comes back to the mail."""
-        return self._then is not None
 
     def call(self, then: Then, hook: Callable[[], Any]) -> None:
         """Run one hook to its end and hand that end to ``then``. Loop thread, inside the context."""
