@@ -19,7 +19,6 @@ This module imports no SDK: exceptions are read by the names of their classes an
 import json
 import re
 from collections.abc import Iterable, Mapping
-from email.utils import parsedate_to_datetime
 from typing import Any, TypeVar
 
 from .messages import ErrorInfo, ErrorKind
@@ -221,9 +220,15 @@ def retry_after_ms(headers: Mapping[str, str], *, now: int) -> int | None:
         value = headers.get("retry-after", "")
         if re.fullmatch(r"\s*\d+(\.\d+)?\s*", value):
             return round(float(value) * 1000)
-        return max(0, round(parsedate_to_datetime(value).timestamp() * 1000) - now) if value else None
+        return max(0, _date_ms(value) - now) if value else None
     except (ValueError, OverflowError):
         return None
+
+
+def _date_ms(value: str) -> int:
+    from email.utils import parsedate_to_datetime  # costs 20 ms to import and is hardly ever needed
+
+    return round(parsedate_to_datetime(value).timestamp() * 1000)
 
 
 def _kind(message: str, codes: list[str], status: int | None) -> ErrorKind:
