@@ -3,6 +3,7 @@
 import asyncio
 import gc
 import signal
+import sys
 import threading
 import time
 import warnings
@@ -98,6 +99,31 @@ def test_a_store_that_is_dropped_says_so_and_frees_its_file(tmp_path):
         gc.collect()
     assert f"{path} was left open" in str([warning.message for warning in caught])
     assert with_store(path, lambda rig: rig.storage.conversation("session", 1)) == conversation(1)
+
+
+def test_a_store_that_is_dropped_frees_its_file_even_where_warnings_are_errors(tmp_path, monkeypatch):
+    monkeypatch.setattr(sys, "unraisablehook", lambda _: None)
+
+    async def drop():
+        await SqliteStorage(tmp_path / "s.db").open()
+
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        asyncio.run(drop())
+        gc.collect()
+    with_store(tmp_path / "s.db", lambda rig: rig.commit())
+
+
+def test_opening_and_closing_happen_in_the_order_of_the_calls(tmp_path):
+    async def main():
+        storage = SqliteStorage(tmp_path / "s.db")
+        await asyncio.gather(storage.open(), storage.close(), storage.open(), storage.close(), storage.open())
+        await storage.idle()
+        await asyncio.gather(storage.close(), storage.open(), storage.close())
+        with pytest.raises(StorageClosed):
+            await storage.idle()
+
+    asyncio.run(main())
 
 
 def test_a_loop_that_ends_under_a_write_does_not_hurt_the_next_one(tmp_path):
