@@ -113,7 +113,12 @@ class SessionActor(Supervisor):
             self._scheduler.invocation_ended(child_id)
 
     def _end_children(self, *, kill: bool) -> Coroutine[Any, Any, None] | None:
-        self.core.seal()
+        """Begin the end: of a stop by refusing commits, of a crash or kill by telling everybody that waits."""
+        ended = self._incarnation.exit
+        if ended is not None and ended.abnormal:
+            self.core.fail(ended.cause)
+        else:
+            self.core.seal()
         self._scheduler.signal()
         return super()._end_children(kill=kill)
 
@@ -123,10 +128,6 @@ class SessionActor(Supervisor):
             await self.core.finish()
         except SessionFailed:
             return
-
-    def on_failure(self, exception_type: Any, exception_value: BaseException | None, traceback: Any) -> None:
-        """Let whoever waits know that this incarnation is gone."""
-        self.core.fail(exception_value.__cause__ if isinstance(exception_value, SessionCrash) else exception_value)
 
     def _core_failed(self, cause: BaseException | None) -> None:
         if self.actor_ref.is_alive():
