@@ -8,7 +8,7 @@
 Imports run downwards only. What is named here is the public interface; everything else may change.
 """
 
-from .actors import models
+from . import models
 from .actors.agent.errors import ExtensionInvalid, InvalidArguments, ToolDefinitionError
 from .actors.agent.output import OutputLimits
 from .actors.agent.registry import Extension, PromptInput, Registry, Section
@@ -17,7 +17,7 @@ from .actors.agent.toolcontext import ToolContext
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.context import ContextView
-from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge
+from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
 from .actors.models import Model, Models, ScriptedModel
@@ -162,6 +162,7 @@ __all__ = [
     "ToolResult",
     "TransactionOver",
     "Tx",
+    "Unanswered",
     "UnknownRecord",
     "UsageDoc",
     "VirtualClock",

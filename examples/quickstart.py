@@ -1,7 +1,7 @@
 import asyncio
 
 import perdure
-from perdure.actors.models import ModelRequest, ToolCall, UserMessage, call, plain_text
+from perdure.models import ModelRequest, ToolCall, UserMessage, call, plain_text
 
 
 def add(a: int, b: int) -> int:

@@ -13,3 +13,11 @@ class SubmissionTooLarge(PerdureError):
 
 class RequestIdReused(PerdureError):
     """A request id names an earlier submission of another kind. Nothing was stored."""
+
+
+class Unanswered(PerdureError):
+    """An answer was asked for that there is none of. ``reason`` says why, as the submission's record does."""
+
+    def __init__(self, reason: str | None) -> None:
+        super().__init__(f"the submission has no answer: {reason}")
+        self.reason = reason

@@ -11,7 +11,7 @@ from typing import Any, cast
 import msgspec
 
 from ...chord import Watch
-from ...storage.contract import Cursor, EntryQuery, Page
+from ...storage.contract import ConversationQuery, Cursor, EntryQuery, Page
 from ...storage.records import (
     ROOT_CONVERSATION_ID,
     ConversationRecord,
@@ -28,13 +28,14 @@ from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
 from ..session.publication import Publication
-from ..session.read import snapshot
+from ..session.read import between_commits, snapshot
 from ..session.watch import watch_document
 from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .builtin import LiveDoc
 from .choice import Agent, configure
 from .context import ContextView, derive
+from .errors import Unanswered
 from .inbox import UserInput, WhenBusy, submit_input, withdraw_inputs
 from .transcripts import Transcripts
 from .view import watch_conversation
@@ -78,6 +79,13 @@ class Settled(msgspec.Struct, frozen=True):
         return self.record.status
 
     @property
+    def text(self) -> str:
+        """What the model answered. Raises Unanswered."""
+        if self.answer is None:
+            raise Unanswered(self.reason)
+        return self.answer.text
+
+    @property
     def reason(self) -> str | None:
         """Why there is no answer: no_model, model_error, aborted, faulted, or why its task could not run."""
         return self.record.reason
@@ -96,8 +104,8 @@ class Submission(_Handle):
     async def status(self) -> SubmissionRecord:
         """Read the committed record. Raises UnknownRecord."""
         core = await self._core()
-        await core.drained()
         record = await core.row(SubmissionRecord, self.id)
+        await core.drained()
         if record is None:
             raise UnknownRecord("submission", self.id)
         return record
@@ -215,11 +223,9 @@ async def until(core: SessionCore, done: Callable[[], bool]) -> None:
     dispose = core.subscribe(published, changed.set)
     try:
         while True:
-            await core.drained()
-            core.check()
-            if done():
-                return
             changed.clear()
+            if await between_commits(core, done):
+                return
             await changed.wait()
     finally:
         dispose()
@@ -260,6 +266,12 @@ class Session(_Handle):
             raise UnknownRecord("conversation", id)
         return Conversation(self._services, self.key, id)
 
+    async def conversations(self, limit: int = 100, cursor: Cursor | None = None) -> Page[ConversationRecord]:
+        """Page all conversations, oldest first, subagents' included: a record's ``owner`` says whose."""
+        core = await self._core()
+        await core.drained()
+        return await core.storage.scan_conversations(core.key, ConversationQuery(), limit, cursor)
+
     async def create_conversation(self, *, agent: Agent | None = None) -> Conversation:
         """Create a conversation that nobody owns."""
         async with self.commit() as tx:
@@ -287,8 +299,7 @@ class Session(_Handle):
     async def tasks(self) -> list[TaskRecord]:
         """List the live tasks."""
         core = await self._core()
-        await core.drained()
-        return sorted(core.forest, key=lambda record: record.id)
+        return await between_commits(core, core.forest.all_kept)
 
     async def wait_for_idle(self) -> None:
         """Return when no foreground work lives anywhere in the session."""

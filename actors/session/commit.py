@@ -11,7 +11,9 @@ from types import TracebackType
 from typing import Generic, TypeVar
 
 import msgspec
+import structlog
 
+from ...storage.errors import StorageError
 from ...storage.records import (
     Base,
     Batch,
@@ -21,6 +23,7 @@ from ...storage.records import (
     DocumentRetire,
     Faulted,
     Orphaned,
+    TaskRecord,
     Terminal,
     Write,
 )
@@ -28,10 +31,13 @@ from ...supervisors.settlement import Settlement, settle
 from .core import MAX_UNDURABLE_WRITES, SessionCore
 from .directory import Directory
 from .documents import Address, Open, content
+from .errors import SessionClosed, SessionFailed
 from .publication import DocumentChanged, Publication
 from .tx import BaseTx
 
 TX = TypeVar("TX", bound=BaseTx)
+
+log = structlog.get_logger("perdure.session")
 
 
 class Commit(Generic[TX]):
@@ -145,10 +151,20 @@ async def _call_hooks(tx: BaseTx, settlement: Settlement) -> None:
     for record in settlement.ended:
         assert isinstance(record.state, Terminal)
         if isinstance(record.state.outcome, Faulted | Orphaned):
-            for undecided in tx.core.hooks.undecided:
-                await undecided(tx, record)
+            await _clean_up(tx, record)
         await tx.retire_documents_of(record.id)
         tx.ended.append(record.id)
+
+
+async def _clean_up(tx: BaseTx, record: TaskRecord) -> None:
+    """Let a task's definition clean up after it. The task ends even if that fails: what was staged before is stored."""
+    for undecided in tx.core.hooks.undecided:
+        try:
+            await undecided(tx, record)
+        except (SessionFailed, SessionClosed, StorageError):
+            raise
+        except Exception:
+            log.exception("clean_up_failed", session=tx.core.key, task=record.id, kind=record.kind)
 
 
 # --- the batch

@@ -89,7 +89,10 @@ class Task(Generic[I, R]):
 
     @staticmethod
     async def undecided(tx: Any, record: TaskRecord) -> None:
-        """Clean up inside the commit that ends a task whose outcome none of its code decided: faulted, orphaned."""
+        """Clean up inside the commit that ends a task whose outcome none of its code decided: faulted, orphaned.
+
+        Runs on the line, so it must not wait for anything outside. The task ends even if this raises.
+        """
 
     def handler(self, state: Phase) -> Handler:
         """Give the method that handles a phase."""

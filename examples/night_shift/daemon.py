@@ -15,7 +15,7 @@ from typing import Any, TypeAlias
 import msgspec
 import perdure
 import structlog
-from perdure.actors.models import Models, ScriptedModel, from_env
+from perdure.models import Models, ScriptedModel, from_env
 
 from .agents import director, night_shift
 from .ledger import Ledger

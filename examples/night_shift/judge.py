@@ -9,7 +9,7 @@ from typing import Literal, NamedTuple, TypeAlias, get_args
 
 import msgspec
 import perdure
-from perdure.actors.models import AssistantMessage, Message, ToolCall, ToolResultMessage, from_json, tool_calls
+from perdure.models import AssistantMessage, Message, ToolCall, ToolResultMessage, from_json, tool_calls
 
 from .daemon import SESSION, Json, Options
 from .ledger import Ticket

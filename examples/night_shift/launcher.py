@@ -15,7 +15,7 @@ from pathlib import Path
 from signal import SIGKILL
 
 import msgspec
-from perdure.actors.models import from_env
+from perdure.models import from_env
 
 from . import daemon
 from .daemon import SCRIPTED, Options, Snapshot

@@ -8,7 +8,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
-from perdure.actors.models import (
+from perdure.models import (
     AssistantMessage,
     Message,
     ModelRequest,
@@ -20,7 +20,7 @@ from perdure.actors.models import (
     plain_text,
     tool_calls,
 )
-from perdure.actors.models.scripting import Answer
+from perdure.models import Answer
 
 from .rules import RULES, Rule
 from .tree import Hit, hits_from_text

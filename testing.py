@@ -1,0 +1,26 @@
+"""What users need to test their own agents and backends; nothing here meets the network or really sleeps.
+
+    VirtualClock          time that tests move, or that jumps when nothing else can happen
+    ScriptedModel         a model that is a function of the request (``perdure.models`` has what it may answer)
+    FaultyStorage         fails, delays or crashes at a chosen write
+    StorageConformance    the suite that every storage backend has to pass; extend it, and pytest runs it
+    ProtocolServer        a real HTTP server that plays a provider's protocol, faults included
+"""
+
+from .actors.models import ScriptedModel
+from .actors.models.testing import Cut, ProtocolServer, Reply, Request, Silence
+from .actors.runtime import VirtualClock
+from .storage.conformance import StorageConformance
+from .storage.faulty import FaultyStorage
+
+__all__ = [
+    "Cut",
+    "FaultyStorage",
+    "ProtocolServer",
+    "Reply",
+    "Request",
+    "ScriptedModel",
+    "Silence",
+    "StorageConformance",
+    "VirtualClock",
+]
