@@ -5,6 +5,8 @@
     FaultyStorage         fails, delays or crashes at a chosen write
     StorageConformance    the suite that every storage backend has to pass; extend it, and pytest runs it
     ProtocolServer        a real HTTP server that plays a provider's protocol, faults included
+
+A face of the rooms in which these live.
 """
 
 from .actors.models import ScriptedModel

@@ -9,6 +9,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import TypeAlias
 
 from perdure.models import (
+    Answer,
     AssistantMessage,
     Message,
     ModelRequest,
@@ -20,7 +21,6 @@ from perdure.models import (
     plain_text,
     tool_calls,
 )
-from perdure.models import Answer
 
 from .rules import RULES, Rule
 from .tree import Hit, hits_from_text
