@@ -4,7 +4,7 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -34,15 +34,14 @@ def with_store(path: Path, body: Callable[[Rig], Awaitable[Any]], **options: Any
     return asyncio.run(run())
 
 
-def python(source: str, *arguments: object, **options: Any) -> "subprocess.Popen[str]":
-    """Start another Python process on a script."""
+def python(source: str, *arguments: object, prefix: Sequence[str] = ()) -> "subprocess.Popen[str]":
+    """Start another Python process on a script, under another program if a prefix names one."""
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     return subprocess.Popen(
-        [sys.executable, "-c", source, *map(str, arguments)],
+        [*prefix, sys.executable, "-c", source, *map(str, arguments)],
         env=environment,
         stdin=subprocess.PIPE,
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
-        **options,
     )

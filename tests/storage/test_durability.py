@@ -1,6 +1,7 @@
 """What was acknowledged is there: after SIGKILL, and with the log on disk before the acknowledgement."""
 
 import random
+import shutil
 import signal
 import sqlite3
 from functools import partial
@@ -98,3 +99,24 @@ def test_reads_see_what_was_acknowledged_and_never_wait_for_the_writer(tmp_path)
             assert await rig.storage.entry("session", rig.last_id) == (entry(rig.last_id), seq)
 
     with_store(tmp_path / "s.db", body)
+
+
+@pytest.mark.skipif(shutil.which("strace") is None, reason="needs strace")
+def test_a_commit_is_acknowledged_only_after_its_log_was_flushed(tmp_path):  # P3, seen from the kernel
+    path, trace = tmp_path / "s.db", tmp_path / "trace"
+    traced = ["strace", "-f", "-y", "-e", "trace=pwrite64,fdatasync,fsync,write", "-o", str(trace)]
+    with python(WRITER, path, "power", prefix=traced) as writer:
+        acknowledged = [writer.stdout.readline() for _ in range(12)]
+        writer.send_signal(signal.SIGKILL)
+    if not acknowledged[-1]:
+        pytest.skip("strace may not trace here")
+    wal_written = acks = 0
+    for line in trace.read_text().splitlines():
+        if "pwrite64(" in line and "s.db-wal>" in line:
+            wal_written += 1
+        elif "sync(" in line and "s.db-wal>" in line and line.endswith("= 0"):
+            wal_written = 0
+        elif "write(1<" in line:
+            acks += 1
+            assert wal_written == 0, f"acknowledgement {acks} came before its flush"
+    assert acks >= 12
