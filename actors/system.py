@@ -300,7 +300,7 @@ class System:
         """Look at what runs in this process now."""
         actors = [] if self._actors is None else self._actors.tree()
         active = [] if self._sessions is None else self._sessions.active()
-        return Inspection(actors, {core.key: sorted(core.forest, key=lambda task: task.id) for core in active})
+        return Inspection(actors, {core.key: core.forest.all_kept() for core in active})
 
     def kill(self, actor_id: str) -> bool:
         """Drop an actor as a crash would, by its id in ``inspect()``; False when there is none. For tests of survival."""

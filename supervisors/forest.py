@@ -34,6 +34,15 @@ class Forest:
         """Give a live task's record."""
         return self._records.get(task)
 
+    def kept(self, task: int) -> TaskRecord | None:
+        """Give a live task's record as of the last checkpoint: without what a block has staged since."""
+        return self._before[task] if task in self._before else self._records.get(task)
+
+    def all_kept(self) -> list[TaskRecord]:
+        """List the live tasks as of the last checkpoint, by id."""
+        kept = (self.kept(task) for task in sorted({*self._records, *self._before}))
+        return [record for record in kept if record is not None]
+
     def is_live(self, task: int) -> bool:
         """Whether the task is live."""
         return task in self._records

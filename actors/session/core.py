@@ -171,7 +171,7 @@ class SessionCore:
 
     async def row(self, kind: type[R], id: int) -> R | None:
         """Look a record up as of everything admitted. Its value may leave the session only through the gate."""
-        live = self.forest.get(id) if kind is TaskRecord else None
+        live = self.forest.kept(id) if kind is TaskRecord else None
         if live is not None:
             return live  # type: ignore[return-value]
         if id in self.pending.rows:

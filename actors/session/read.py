@@ -1,11 +1,13 @@
 """Reads of committed documents from outside a transaction. They never create and never write."""
 
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from .core import SessionCore
 from .documents import Doc
+
+T = TypeVar("T")
 
 
 async def snapshot(core: SessionCore, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
@@ -20,6 +22,22 @@ async def snapshot(core: SessionCore, doc: Doc[Any], scope_id: int | None = None
     value, seq = loaded.tracker.value, loaded.seq
     await core.gate.wait(seq)
     return doc.view(value)
+
+
+async def between_commits(core: SessionCore, look: Callable[[], T]) -> T:
+    """Look at what the session keeps in memory, between two commits; return once what was seen is durable.
+
+    Raises SessionFailed, SessionClosed, LineReentry.
+    """
+    core.check()
+    await core.line.acquire()
+    try:
+        core.check()
+        seen, seq = look(), core.seq
+    finally:
+        core.line.release()
+    await core.gate.wait(seq)
+    return seen
 
 
 @asynccontextmanager

@@ -57,7 +57,7 @@ class TaskActor(Actor):
         invocation, task = self._invocation, self._invocation.task
         ran: dict[str, Any] | None = None
         while not invocation.signalled:
-            record = self._core.forest.get(task)
+            record = self._core.forest.kept(task)
             verdict = step(invocation.mode, record, ran, self._error)
             if isinstance(verdict, Fault):
                 await self._fault(verdict)

@@ -37,8 +37,8 @@ class TaskRef(Generic[R]):
     async def record(self) -> TaskRecord:
         """Read the committed record. Raises UnknownRecord."""
         core = await core_of(self._services, self.session)
-        await core.drained()
         record = await core.row(TaskRecord, self.id)
+        await core.drained()
         if record is None:
             raise UnknownRecord("task", self.id)
         return record
