@@ -316,6 +316,7 @@ class BatchConformance(Suite):
         moved.seq = 1
         await moved.commit(wake=20)
         assert await rig.storage.next_wake() == 0
+        assert [await rig.storage.next_wake(after) for after in (0, 9, 10, 20, 30)] == [10, 10, 20, 30, None]
         assert await rig.storage.due(20, 9) == ["now", "early", "moved"]
         assert await rig.storage.due(20, 2) == ["now", "early"]
         moved.seq = 2
