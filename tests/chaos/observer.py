@@ -101,7 +101,7 @@ class Observer:
                 shown.append(value)
 
     def check_views(self):
-        """Every view was a stored state of its conversation, and none went back behind an earlier one."""
+        """Every view was a stored state of its conversation, none went back behind an earlier one, nothing shown is lost."""
         for conversation, shown in self.views.items():
             states = view_states(self.stored(), conversation)
             at = 0
@@ -109,6 +109,19 @@ class Observer:
                 while at < len(states) and states[at] != view:
                     at += 1
                 assert at < len(states), f"conversation {conversation} was shown in a state that was never stored"
+                _check_partial(view, states[-1]["entries"])
+
+
+def _check_partial(view, entries):
+    """What was streamed became, or was the beginning of, the entry that came next."""
+    partial = view["docs"]["pi.live"].get("generation", {}).get("message")
+    if partial is not None:
+        following = entries[len(view["entries"])]["model"][0]
+        assert _said(following).startswith(_said(partial)), "what was streamed is lost"
+
+
+def _said(message):
+    return "".join(block.get("text", "") for block in message["content"])
 
 
 def _records(publication):

@@ -32,7 +32,7 @@ OPENING = "I shall look at it from every side, write down what is wrong, and hav
 # --- the agent
 
 
-def brain(request):
+def brain(request, opening=OPENING):
     """The model: a pure function of the request."""
     asked = next(plain_text(m.content) for m in request.messages if isinstance(m, UserMessage))
     results = {m.tool_name: _gist(m) for m in request.messages if isinstance(m, ToolResultMessage)}
@@ -41,7 +41,7 @@ def brain(request):
     calls = [call("look", place=asked), call("file_ticket", place=asked)]
     if asked == PROMPT:
         calls.append(call("subagent", task=CHILD_TASK))
-    return [text(OPENING), *calls]
+    return [text(opening), *calls]
 
 
 def _gist(result):

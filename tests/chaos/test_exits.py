@@ -75,9 +75,9 @@ def program(path, body, prelude=PRELUDE):
             process.kill()
 
 
-def run(path, body, interrupt=None):
+def run(path, body, *, interrupt=None, prelude=PRELUDE):
     """Run a program until it is at work, send it a signal if one is given, and see how it ends."""
-    with program(path, body) as process:
+    with program(path, body, prelude) as process:
         assert process.stdout.readline() == "working\n", process.stderr.read()
         begun = time.perf_counter()
         if interrupt is not None:
@@ -302,6 +302,25 @@ def test_a_program_whose_loop_just_stops_ends_and_is_told(path):
     )
     check(path, ended, 0)
     assert warns_of(path, ended), ended.errors
+
+
+def test_a_tool_that_blocks_its_thread_does_not_hold_the_program_up(path):
+    """B008."""
+    blocking = PRELUDE.replace("async def wait(ctx: perdure.ToolContext)", "def wait()").replace(
+        "await ctx.sleep(600)", "threading.Event().wait()"
+    )
+    ended = run(
+        path,
+        """
+        async def main():
+            async with perdure.System.open(path, **options) as system:
+                await begin(system)
+                raise LookupError("a mistake of the program")
+        asyncio.run(main())
+        """,
+        prelude=blocking,
+    )
+    check(path, ended, 1)
 
 
 # --- a system in a background thread

@@ -50,6 +50,43 @@ def test_whichever_write_fails_while_answers_stream_nothing_that_was_shown_is_lo
     assert fail_each_write(lambda write: perdure.MemoryStorage(), when, tokens_per_second=100) >= 24
 
 
+def test_a_task_whose_creation_is_not_stored_does_not_run():
+    """P1, B092: its code starts behind the commit that made it, however long that takes to fail."""
+    ran = []
+
+    class Errand(perdure.Task[None, None], name="chaos.errand"):
+        class Go(perdure.Phase):
+            pass
+
+        async def go(self, run, state):
+            ran.append(run.id)
+            await run.complete()
+
+    async def fail_late():
+        for _ in range(100):
+            await asyncio.sleep(0)
+        raise StorageError("the write took long, and failed")
+
+    async def run():
+        world = World()
+        async with world.open() as system:
+            system.registry.install(perdure.Extension(name="errands", tasks=[Errand]))
+            session = await system.session(KEY)
+            root = await session.root()
+            world.storage.call(2, "before", fail_late)
+            with pytest.raises(perdure.SessionFailed):
+                async with root.commit() as tx:
+                    await tx.create_task(Errand)
+            assert await session.tasks() == []
+            assert ran == []
+            async with root.commit() as tx:
+                errand = await tx.create_task(Errand)
+            await errand.result()
+            assert ran == [errand.id]
+
+    asyncio.run(run())
+
+
 # --- certain rejections
 
 

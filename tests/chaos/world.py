@@ -18,6 +18,8 @@ class World:
         threads = not isinstance(self.storage.inner, perdure.MemoryStorage)
         self.clock = perdure.VirtualClock(autojump=True, quiet_s=0.001 if threads else 0)
         self.observer = Observer(self.storage)
+        self.requests = 0
+        """The model counts aloud, so that no answer can be taken for an earlier one that a crash interrupted."""
         self.looked = []
         self.ledger = []
         self.failures = []
@@ -59,7 +61,8 @@ class World:
     def _think(self, request):
         if not self._stored_in_phase("pi.generation", "request"):
             self.observer.mistakes.append(f"the model was asked before that was stored: {request}")
-        return scenario.brain(request)
+        self.requests += 1
+        return scenario.brain(request, f"({self.requests}) {scenario.OPENING}")
 
     def _look(self, key):
         self._check_intent(key)
