@@ -185,7 +185,7 @@ ARGUMENTS = {
     "missing": (call("typed"), "count: Field required"),
     "unknown": (call("typed", count=1, colour="red"), "colour: Extra inputs are not permitted"),
     "that a validator cannot take": (call("typed", count=1, odd=3), "RecursionError: too picky"),
-    "many and wrong": (call("typed", count=["x"] * 100_000), "count"),
+    "many and wrong": (call("typed", count=["x"] * 5_000), "count"),
     "cut off": (ToolCall(id="", name="typed", arguments={}, arguments_error="cut off after 7 characters"), "cut off"),
     "of a tool that is not there": (call("lost", count=1), "Tool lost is not available"),
     "of a tool without a name": (call("", count=1), "not available"),

@@ -536,6 +536,7 @@ def test_a_partial_in_flight_lands_before_the_answer_and_none_after():
             await quiet()
             assert await s.root.live() == {}
             assert kinds(await history(s.root)) == ["user", "assistant"]
+            assert not [task for task in asyncio.all_tasks() if "Pump" in repr(task.get_coro())]
 
     go(main)
 
@@ -577,10 +578,12 @@ def test_a_request_that_a_crash_interrupted_is_sent_again_as_it_was(storage):
             await seen(s.root, lambda v: "message" in generation(v))
             async with s.root.commit() as tx:
                 await tx.append("note", head="self")  # what comes later has no say in a request that is under way
-        async with scene(brain, storage=storage, sections=sections, clock=clock) as s:
+            await s.root.configure(perdure.Agent(model="other/model", thinking_level="high"))
+        other = perdure.ScriptedModel(echo, name="other/model")
+        async with scene(brain, storage=storage, sections=sections, clock=clock, models=[other]) as s:
             settled = await (await s.session.submission(submission.id)).wait()
             assert settled.status == "done"
-            assert asked[1].messages == asked[0].messages
+            assert asked[1] == asked[0]
             assert [m.stop_reason for m in messages(await history(s.root)) if isinstance(m, AssistantMessage)] == [
                 "aborted",
                 "stop",

@@ -149,8 +149,11 @@ def test_bytes_that_are_no_text_are_replaced():
 
 
 def test_the_head_is_full_once_something_was_dropped():
-    kept = fed("one\n", "a line that is much too long\n", "two\n", max_bytes=10)
-    assert (kept.text, kept.dropped_bytes) == ("one\n", 33)
+    output = Output(limits(max_bytes=10))
+    for chunk in ("one\n", "a line that is much too long\n", "two\n"):
+        output.write(chunk)
+        output.bounded()
+    assert output.finish() == Bounded("one\n", 33, 2)
 
 
 def test_the_tail_moves_on():

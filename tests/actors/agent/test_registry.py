@@ -65,7 +65,8 @@ def test_without_a_choice_everything_installed_is_offered_in_install_order(regis
 def test_a_choice_of_extensions_gives_their_order_and_skips_what_is_not_installed(registry):
     for name in "abc":
         registry.install(ext(name, [f"{name}1"]))
-    assert names(resolve(registry, extensions=["c", "gone", "a", "c"])) == ["c1", "a1"]
+    resolved = resolve(registry, extensions=["c", "gone", "a", "c"])
+    assert (names(resolved), resolved.extensions) == (["c1", "a1"], ["c", "a"])
     assert names(resolve(registry, extensions=[])) == []
 
 

@@ -435,7 +435,7 @@ def test_whatever_a_tool_raises_is_an_error_of_its_call_alone(problem, in_thread
     go(main)
 
 
-def test_the_duration_of_a_call_is_on_its_result():
+def test_the_duration_of_a_call_is_on_its_result_and_nothing_of_it_runs_on():
     async def main():
         clock = perdure.VirtualClock(autojump=True)
 
@@ -448,6 +448,7 @@ def test_the_duration_of_a_call_is_on_its_result():
         async with scene(calling(call("nap")), tools=[nap], clock=clock) as s:
             await s.ask()
             assert (await results(s.root))[0].duration_ms == 2_500
+            assert not [task for task in asyncio.all_tasks() if "Pump" in repr(task.get_coro())]
 
     go(main)
 
@@ -618,6 +619,7 @@ def test_output_is_shown_while_the_tool_runs_once_an_interval_and_gone_when_it_i
             assert texts[0][1] == "line 0\n"
             finished = next(out for _, out in reversed(shown) if out)
             assert finished == [None]
+            assert not [task for task in asyncio.all_tasks() if "Pump" in repr(task.get_coro())]
 
     go(main)
 
