@@ -71,6 +71,7 @@ from .storage.records import (
     TaskRecord,
 )
 from .storage.sqlite import SqliteStorage
+from .storage.sqlite_reader import SqliteReader
 
 __all__ = [
     "Aborted",
@@ -134,6 +135,7 @@ __all__ = [
     "SessionFailed",
     "Settings",
     "Settled",
+    "SqliteReader",
     "SqliteStorage",
     "Storage",
     "StorageBusy",

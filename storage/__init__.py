@@ -9,7 +9,8 @@
       sqlite_writer               owning, writing, checkpointing one file
       sqlite_group                a group of batches as rows: tables; sqlite_documents: documents; sqlite_session: counters
       sqlite_bulk                 statements for many rows at once
-      sqlite_reads                queries: tables; sqlite_document_reads: documents
+      sqlite_reading              the contract's questions; sqlite_reads: their queries; sqlite_document_reads: of documents
+      sqlite_reader               anybody else's view of the file; sqlite_sizes: how much a session takes
       sqlite_schema               tables and settings; sqlite_errors: what SQLite's errors mean
     owner                       the lock that makes a process the owner of a file
     faulty                      any store, failing on demand, for tests

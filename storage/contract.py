@@ -83,29 +83,8 @@ class DocumentQuery(msgspec.Struct, frozen=True, kw_only=True):
     at: int | None = None
 
 
-class Storage(Protocol):
-    """A place that keeps sessions.
-
-    ``write`` either stores the whole group or raises. ``StorageRejected`` and ``StorageFenced`` mean that nothing was
-    written and the store is still good; any other error leaves the outcome unknown, and the store answers every later
-    ``write`` with ``StorageClosed`` until it has been closed and opened again. An acknowledged batch is visible to
-    every later read.
-    """
-
-    async def open(self) -> None:
-        """Take ownership, migrate or recover, and be ready. Raises StorageInUse, SchemaTooNew, StorageCorrupt."""
-
-    async def close(self) -> None:
-        """Give up ownership. Idempotent; never raises for a store that failed."""
-
-    async def write(self, batches: Sequence[Batch]) -> None:
-        """Store all batches atomically, in order. A session's ``seq`` must grow from batch to batch.
-
-        A session comes into being with its first batch. Cancelling the caller does not cancel the write.
-        """
-
-    async def idle(self) -> None:
-        """Use a moment in which nobody waits for a write, for housekeeping."""
+class Reading(Protocol):
+    """What can be asked about stored sessions, by their owner and by anybody else. An unknown session reads as empty."""
 
     # --- sessions
     async def session(self, key: str) -> SessionRecord | None:
@@ -188,3 +167,28 @@ class Storage(Protocol):
         self, session: str, query: DocumentQuery, limit: int, cursor: Cursor | None = None
     ) -> Page[DocumentRecord]:
         """Page the incarnations of one scope."""
+
+
+class Storage(Reading, Protocol):
+    """A place that keeps sessions, to its one owner.
+
+    ``write`` either stores the whole group or raises. ``StorageRejected`` and ``StorageFenced`` mean that nothing was
+    written and the store is still good; any other error leaves the outcome unknown, and the store answers every later
+    ``write`` with ``StorageClosed`` until it has been closed and opened again. An acknowledged batch is visible to
+    every later read.
+    """
+
+    async def open(self) -> None:
+        """Take ownership, migrate or recover, and be ready. Raises StorageInUse, SchemaTooNew, StorageCorrupt."""
+
+    async def close(self) -> None:
+        """Give up ownership. Idempotent; never raises for a store that failed."""
+
+    async def write(self, batches: Sequence[Batch]) -> None:
+        """Store all batches atomically, in order. A session's ``seq`` must grow from batch to batch.
+
+        A session comes into being with its first batch. Cancelling the caller does not cancel the write.
+        """
+
+    async def idle(self) -> None:
+        """Use a moment in which nobody waits for a write, for housekeeping."""

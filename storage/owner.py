@@ -9,6 +9,7 @@ import fcntl
 import os
 import socket
 import weakref
+from pathlib import Path
 
 import msgspec
 
@@ -58,6 +59,43 @@ class OwnerLock:
 
     def __del__(self) -> None:
         self.release()
+
+
+def find_owner(path: str) -> Owner | None:
+    """Tell who holds a file's owner lock, without touching it; None when nobody does.
+
+    The kernel's list of locks says whether somebody does, the lock file who it is. Where there is no such list (only
+    Linux has one), whoever is described counts as the owner while a process of that pid lives on this host.
+    """
+    try:
+        with Path(os.path.realpath(path) + ".lock").open("rb") as file:
+            owner, stat = _read_owner(file.fileno()), os.fstat(file.fileno())
+    except FileNotFoundError:
+        return None
+    try:
+        locks = Path("/proc/locks").read_text()
+    except OSError:
+        return owner if owner.host == socket.gethostname() and _lives(owner.pid) else None
+    return owner if any(_is_lock_of(line.split(), stat, owner) for line in locks.splitlines()) else None
+
+
+def _is_lock_of(line: list[str], stat: os.stat_result, owner: Owner) -> bool:
+    """Recognise a lock by its file's device and inode; some file systems report another device, but its process fits."""
+    if len(line) != 8 or line[1:4] != ["FLOCK", "ADVISORY", "WRITE"]:
+        return False
+    device, _, inode = line[5].rpartition(":")
+    own = f"{os.major(stat.st_dev):02x}:{os.minor(stat.st_dev):02x}"
+    return inode == str(stat.st_ino) and (device == own or line[4] == str(owner.pid))
+
+
+def _lives(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        return True
+    return pid > 0
 
 
 def _describe(file: int, owner: Owner) -> None:

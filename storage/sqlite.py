@@ -13,31 +13,11 @@ from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from . import sqlite_document_reads as documents
-from . import sqlite_reads as reads
-from .contract import (
-    ConversationQuery,
-    Cursor,
-    DocumentQuery,
-    EntryQuery,
-    Page,
-    SubmissionQuery,
-    TaskQuery,
-)
 from .errors import StorageClosed
 from .memory import now_ms
-from .records import (
-    Batch,
-    ConversationRecord,
-    DocumentRecord,
-    EntryRecord,
-    Scope,
-    SessionRecord,
-    StoredDocument,
-    SubmissionRecord,
-    TaskRecord,
-)
+from .records import Batch
 from .sqlite_errors import data_errors, storage_errors
+from .sqlite_reading import SqliteReading
 from .sqlite_schema import Durability, open_reader, transaction
 from .sqlite_thread import SqliteThread
 from .sqlite_writer import SqliteWriter
@@ -57,7 +37,7 @@ class _Engine(NamedTuple):
     reading: SqliteThread
 
 
-class SqliteStorage:
+class SqliteStorage(SqliteReading):
     """A store in a SQLite file, owned by one process at a time.
 
     ``durability="power"`` (default): an acknowledged commit survives loss of power. ``"process"``: it survives the
@@ -185,118 +165,6 @@ class SqliteStorage:
         reading = self._opened().reading
         bound = partial(query, reading.sqlite, *args, **kwargs)
         return await reading.run(_in_snapshot, self.path, reading.sqlite, bound)
-
-    async def _ask_session(
-        self,
-        session: str,
-        query: Callable[Concatenate[sqlite3.Connection, int, P], R],
-        /,
-        *args: P.args,
-        **kwargs: P.kwargs,
-    ) -> R:
-        """Run a query about one session."""
-
-        def ask(connection: sqlite3.Connection) -> R:
-            return query(connection, reads.find_prefix(connection, session), *args, **kwargs)
-
-        return await self._ask(ask)
-
-    async def session(self, key: str) -> SessionRecord | None:
-        """Look up a session by key."""
-        return await self._ask(reads.session, key)
-
-    async def sessions(self, limit: int, cursor: Cursor | None = None) -> Page[SessionRecord]:
-        """List sessions in the order of their creation."""
-        return await self._ask(reads.sessions, limit, cursor)
-
-    async def due(self, now: int, limit: int) -> list[str]:
-        """Name sessions whose ``wake`` is at or before ``now``, earliest first."""
-        return await self._ask(reads.due, now, limit)
-
-    async def next_wake(self, after: int = -1) -> int | None:
-        """Tell the earliest ``wake`` of any session that is later than ``after`` (ms)."""
-        return await self._ask(reads.next_wake, after)
-
-    async def conversation(self, session: str, id: int) -> ConversationRecord | None:
-        """Look up a conversation."""
-        return await self._ask_session(session, reads.conversation, id)
-
-    async def scan_conversations(
-        self, session: str, query: ConversationQuery, limit: int, cursor: Cursor | None = None
-    ) -> Page[ConversationRecord]:
-        """Page conversations."""
-        return await self._ask_session(session, reads.scan_conversations, query, limit, cursor)
-
-    async def entry(
-        self,
-        session: str,
-        id: int,
-        conversation_id: int | None = None,
-    ) -> tuple[EntryRecord, int] | None:
-        """Look up an entry and its commit sequence; with a conversation, only if it is visible there."""
-        return await self._ask_session(session, reads.entry, id, conversation_id)
-
-    async def scan_entries(
-        self, session: str, query: EntryQuery, limit: int, cursor: Cursor | None = None
-    ) -> Page[EntryRecord]:
-        """Page a conversation's visible entries. Raises StorageRejected for an unknown conversation."""
-        return await self._ask_session(session, reads.scan_entries, query, limit, cursor)
-
-    async def latest_head_marker(
-        self, session: str, conversation_id: int, at_or_before: int | None = None
-    ) -> EntryRecord | None:
-        """Find the newest visible entry that carries ``head``, at or below an inclusive entry id."""
-        return await self._ask_session(session, reads.latest_head_marker, conversation_id, at_or_before)
-
-    async def task(self, session: str, id: int) -> TaskRecord | None:
-        """Look up a task, live or ended."""
-        return await self._ask_session(session, reads.task, id)
-
-    async def live_tasks(self, session: str) -> list[TaskRecord]:
-        """List every task that is not terminal, by id."""
-        return await self._ask_session(session, reads.live_tasks)
-
-    async def scan_tasks(
-        self, session: str, query: TaskQuery, limit: int, cursor: Cursor | None = None
-    ) -> Page[TaskRecord]:
-        """Page tasks."""
-        return await self._ask_session(session, reads.scan_tasks, query, limit, cursor)
-
-    async def submission(self, session: str, id: int) -> SubmissionRecord | None:
-        """Look up a submission."""
-        return await self._ask_session(session, reads.submission, id)
-
-    async def submission_by_request(
-        self, session: str, conversation_id: int, request_id: str
-    ) -> SubmissionRecord | None:
-        """Look up a submission by its idempotency key."""
-        return await self._ask_session(session, reads.submission_by_request, conversation_id, request_id)
-
-    async def scan_submissions(
-        self, session: str, query: SubmissionQuery, limit: int, cursor: Cursor | None = None
-    ) -> Page[SubmissionRecord]:
-        """Page submissions."""
-        return await self._ask_session(session, reads.scan_submissions, query, limit, cursor)
-
-    async def find_document(
-        self, session: str, kind: str, scope: Scope, key: str | None = None, at: int | None = None
-    ) -> DocumentRecord | None:
-        """Resolve an address to the incarnation alive at a commit sequence (None: now)."""
-        return await self._ask_session(session, documents.find_document, kind, scope, key=key, at=at)
-
-    async def document(self, session: str, id: int, at: int | None = None) -> StoredDocument | None:
-        """Materialise one incarnation at a commit sequence (None: now).
-
-        None when unknown, retired (now) or outside its lifetime. Raises StorageRejected for a past point of a
-        document that keeps only its latest value, StorageCorrupt when the records do not add up.
-        """
-        return await self._ask_session(session, documents.document, id, at)
-
-    async def scan_documents(
-        self, session: str, query: DocumentQuery, limit: int, cursor: Cursor | None = None
-    ) -> Page[DocumentRecord]:
-        """Page the incarnations of one scope."""
-        return await self._ask_session(session, documents.scan_documents, query, limit, cursor)
 
 
 def _in_snapshot(path: str, connection: sqlite3.Connection, query: Callable[[], R]) -> R:

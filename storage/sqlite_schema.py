@@ -144,9 +144,9 @@ def open_writer(path: str, durability: Durability, busy_timeout_s: float, now: i
         os.close(os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600))
     connection = sqlite3.connect(path, timeout=busy_timeout_s, isolation_level=None, cached_statements=256)
     try:
-        empty = _is_empty(path, connection)
+        schema = read_schema(path, connection)
         _configure(path, connection, durability)
-        if empty:
+        if schema is None:
             _create(connection, now)
     except BaseException:
         connection.close()
@@ -154,9 +154,9 @@ def open_writer(path: str, durability: Durability, busy_timeout_s: float, now: i
     return connection
 
 
-def open_reader(path: str, busy_timeout_s: float) -> sqlite3.Connection:
-    """Open a second connection to a file that is open for writing; it cannot write."""
-    uri = f"file:{quote(os.fsencode(path))}?mode=ro"
+def open_reader(path: str, busy_timeout_s: float, *, immutable: bool = False) -> sqlite3.Connection:
+    """Open another connection to a file, which cannot write it. ``immutable``: nobody else can either, so lock nothing."""
+    uri = f"file:{quote(os.fsencode(path))}?mode=ro{'&immutable=1' if immutable else ''}"
     connection = sqlite3.connect(uri, uri=True, timeout=busy_timeout_s, isolation_level=None, cached_statements=256)
     connection.execute("PRAGMA cache_size = -16384")
     return connection
@@ -178,17 +178,20 @@ def read_fence(connection: sqlite3.Connection) -> int:
     return fence
 
 
-def _is_empty(path: str, connection: sqlite3.Connection) -> bool:
-    """Tell whether tables are still to be made; refuses what this version cannot read, before anything is changed."""
+def read_schema(path: str, connection: sqlite3.Connection) -> int | None:
+    """Tell which version of the tables a file has; None when it has none at all.
+
+    Raises SchemaTooNew for what this perdure cannot read, StorageCorrupt for a file of somebody else.
+    """
     tables = {name for (name,) in connection.execute("SELECT name FROM sqlite_master WHERE type = 'table'")}
     if not tables:
-        return True
+        return None
     row = connection.execute("SELECT schema FROM meta").fetchone() if "meta" in tables else None
     if row is None or not isinstance(row[0], int):
         raise StorageCorrupt(f"{path} has no perdure metadata; restore a copy or open another file")
     if row[0] > SCHEMA:
         raise SchemaTooNew(path, found=row[0], supported=SCHEMA)
-    return False
+    return row[0]
 
 
 def _configure(path: str, connection: sqlite3.Connection, durability: Durability) -> None:
