@@ -1,0 +1,54 @@
+"""What a JSONL store's side files need not hold any more: pure functions of a session's state.
+
+A terminal task's record stands in the main file, so its side file can go. Of a document that keeps only its latest
+value, nothing before its newest base is needed, and nothing at all once it has retired.
+"""
+
+from collections.abc import Iterable
+
+from . import codec
+from .checks import rewindable
+from .jsonl_format import FORMAT, DocumentContent, SideRecord, document_side, encode_line, parse_side, task_side
+from .memory_session import MemorySession, Revision
+from .records import Base, Batch, Delta, DocumentChange, DocumentRetire, TaskRecord
+
+
+def freed(session: MemorySession, batch: Batch) -> Iterable[str]:
+    """Name the sides that hold something superfluous once a batch has been applied to its session."""
+    for write in batch.writes:
+        match write:
+            case TaskRecord(live=False):
+                yield task_side(write.id)
+            case DocumentRetire() | DocumentChange(content=Base()) if not rewindable(
+                session.documents[write.id].record
+            ):
+                yield document_side(write.id)
+
+
+def superfluous(session: MemorySession, side: str, records: int) -> bool:
+    """Tell whether a side file of so many records holds one that is not needed."""
+    kind, number = parse_side(side)
+    if kind == "task":
+        return number in session.tasks and not codec.decode_task(session.tasks[number]).live
+    row = session.documents.get(number)
+    if row is None or rewindable(row.record):
+        return False
+    return not row.alive(None) or records > len(row.revisions)
+
+
+def remainder(session: MemorySession, side: str) -> bytes:
+    """Give the lines that a side file with something superfluous must keep; none when the file can go."""
+    kind, number = parse_side(side)
+    if kind == "task":
+        return b""
+    return b"".join(encode_line(_record(number, revision)) for revision in session.documents[number].revisions)
+
+
+def _record(id: int, revision: Revision) -> SideRecord:
+    content = (
+        Base(version=revision.version, value=codec.decode_value(revision.body))
+        if revision.base
+        else Delta(version=revision.version, ops=codec.decode_ops(revision.body))
+    )
+    payload = DocumentContent(id=id, content=content)
+    return SideRecord(format=FORMAT, seq=revision.seq, ordinal=0, payload=payload)
