@@ -12,6 +12,7 @@
       sqlite_reading              the contract's questions; sqlite_reads: their queries; sqlite_document_reads: of documents
       sqlite_reader               anybody else's view of the file; sqlite_sizes: how much a session takes
       sqlite_schema               tables and settings; sqlite_errors: what SQLite's errors mean
+    jsonl                       a directory of readable files for each session; its module lists its parts
     owner                       the lock that makes a process the owner of a file
     faulty                      any store, failing on demand, for tests
     conformance                 the contract as a test class for any backend (conformance_*: its chapters)

@@ -1,0 +1,273 @@
+"""The JSONL backend: a directory of readable files for each session, and all of it in memory while the store is open.
+
+Every commit is one line of its session's ``main.jsonl``, which is the moment at which it exists; what documents and
+live tasks hold is in files beside it, which are cut down as soon as nobody can ask for their past. Reads are answered
+from memory and never wait. Opening reads everything, so this is a backend for stores that fit in memory, and for people
+who want to look at them; SQLite is the one for many sessions.
+
+    jsonl_steps       opening, writing, closing: one at a time, to the end
+    jsonl_group       batches as lines, and lines as batches
+    jsonl_reclaim     what side files need not hold any more
+    jsonl_journal     the order in which files are written
+    jsonl_recovery    what is stored, from the files that a crash left
+    jsonl_format      lines and names
+    jsonl_files       file operations
+
+Proved by tests/storage/test_jsonl*.py.
+"""
+
+import asyncio
+import os
+import warnings
+import weakref
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from functools import partial
+from pathlib import Path
+from typing import NamedTuple, ParamSpec, TypeVar
+
+from . import codec
+from .checks import scope_id
+from .errors import StorageClosed, StorageInUse, StorageRejected
+from .jsonl_files import DiskFiles, Files, storage_errors
+from .jsonl_format import SessionHeader
+from .jsonl_group import Prepared, detach, encode_group, resolve_copies
+from .jsonl_journal import Journal
+from .jsonl_reclaim import freed, remainder
+from .jsonl_recovery import Recovered, recover
+from .jsonl_steps import Steps
+from .memory import MemoryStorage
+from .memory_session import Undo
+from .owner import OwnerLock
+from .records import Batch, DocumentRecord, Scope, TaskRecord
+
+P = ParamSpec("P")
+R = TypeVar("R")
+Side = tuple[str, str]
+"""A session's key, and one of its side files."""
+
+
+class _Engine(NamedTuple):
+    """What an open store consists of, beside the sessions."""
+
+    lock: OwnerLock
+    journal: Journal
+    thread: ThreadPoolExecutor
+
+
+class JsonlStorage(MemoryStorage):
+    """A store in a directory, owned by one process at a time. The directory is made if its parent exists.
+
+    An acknowledged commit survives the death of the process; with ``fsync=True`` also a loss of power, main files and
+    names included. A group is stored whole or not at all, over all its sessions, whenever a crash comes. Damage that a
+    crash cannot explain is StorageCorrupt at ``open``, and nothing is changed.
+
+    ``clock`` gives the time in milliseconds with which new sessions are stamped, ``files`` does the file operations.
+    """
+
+    def __init__(
+        self,
+        path: str | os.PathLike[str],
+        *,
+        fsync: bool = False,
+        clock: Callable[[], int] | None = None,
+        files: Files | None = None,
+    ) -> None:
+        super().__init__(clock=clock)
+        self.path = os.fspath(path)
+        if not self.path:
+            raise ValueError("expected the path of a directory, not ''; use MemoryStorage for a store in memory")
+        self._fsync = fsync
+        self._files = files or DiskFiles()
+        self._steps = Steps()
+        self._engine: _Engine | None = None
+        self._failed = False
+        self._live: defaultdict[str, set[int]] = defaultdict(set)
+        self._unreclaimed: set[Side] = set()
+
+    # --- life
+
+    async def open(self) -> None:
+        """Take ownership, recover, and be ready; does nothing to an open store.
+
+        Unconfirmed ends of files are cut. With ``fsync`` whatever is found is flushed before it is believed. Raises
+        StorageInUse, SchemaTooNew, StorageCorrupt, and StorageError when the directory cannot be used. A cancelled open
+        closes again.
+        """
+        try:
+            await self._steps.run(self._start)
+        except asyncio.CancelledError:
+            self._steps.run(self._stop)
+            raise
+
+    async def close(self) -> None:
+        """Finish the writes that were begun, forget everything and give up ownership. Idempotent."""
+        await self._steps.run(self._stop)
+
+    async def _start(self) -> None:
+        if self._engine is not None:
+            return
+        thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-jsonl")
+        try:
+            lock, journal, found = await _run(thread, self._read_files)
+        except BaseException:
+            thread.shutdown(wait=False)
+            raise
+        self._engine = _Engine(lock, journal, thread)
+        self._forgotten = weakref.finalize(self, _close_forgotten, self.path, self._engine)
+        self._failed = False
+        self._sessions = {one.session.key: one.session for one in found if one.session is not None}
+        for key, session in self._sessions.items():
+            self._live[key] = {task for task, body in session.tasks.items() if codec.decode_task(body).live}
+        await self._reclaim([side for one in found for side in one.superfluous()])
+
+    def _read_files(self) -> tuple[OwnerLock, Journal, list[Recovered]]:
+        path = Path(self.path).resolve()
+        with storage_errors(path):
+            self._files.make_directory(path)
+            lock = OwnerLock(str(path / "store"))  # inside: no other name of the directory leads past it
+            try:
+                lock.acquire(self._clock())
+            except StorageInUse as error:
+                raise StorageInUse(str(path), pid=error.pid, host=error.host) from None
+        try:
+            journal = Journal(path, self._files, fsync=self._fsync)
+            with storage_errors(path):
+                found = recover(path, self._files)
+            journal.repair(found)
+        except BaseException:
+            lock.release()
+            raise
+        return lock, journal, found
+
+    async def _stop(self) -> None:
+        if self._engine is None:
+            return
+        (lock, _, thread), self._engine = self._engine, None
+        self._forget()
+        try:
+            await _run(thread, lock.release)  # behind a write whose waiter was cancelled
+        finally:
+            thread.shutdown()
+            self._forgotten.detach()
+
+    def _forget(self) -> None:
+        self._sessions.clear()
+        self._live.clear()
+        self._unreclaimed.clear()
+
+    def _check_open(self) -> None:
+        self._opened()
+
+    def _opened(self) -> _Engine:
+        if self._engine is None:
+            raise StorageClosed(f"{self.path} is not open")
+        return self._engine
+
+    def _usable(self) -> _Engine:
+        if self._failed:
+            raise StorageClosed(f"{self.path} has failed; close it and open it again")
+        return self._opened()
+
+    # --- writing
+
+    async def write(self, batches: Sequence[Batch]) -> None:
+        """Store all batches, in order, and then reclaim what they make superfluous.
+
+        Cancelling the caller does not cancel the write. Raises StorageRejected (with the index of the bad batch) when
+        nothing was written; StorageFull or another StorageError when the outcome is unknown; StorageClosed from then on.
+        """
+        self._usable()
+        detached = [_refuse_at(index, detach, batch) for index, batch in enumerate(batches)]
+        if detached:
+            await self._steps.run(partial(self._store, detached))
+
+    async def _store(self, batches: list[Batch]) -> None:
+        _, journal, thread = self._usable()
+        group = self._prepare(batches)
+        lines = encode_group(group)
+        try:
+            await _run(thread, journal.write, lines)
+        except BaseException:
+            self._failed = True
+            raise
+        for one in group:
+            self._publish(one)
+        await self._reclaim([(one.session.key, side) for one in group for side in freed(one.session, one.batch)])
+
+    def _prepare(self, batches: list[Batch]) -> list[Prepared]:
+        """Check that every session will take its batches; leave the sessions as they are."""
+        undo = Undo()
+        try:
+            return [_refuse_at(index, self._prepare_one, batch, undo) for index, batch in enumerate(batches)]
+        finally:
+            undo.roll_back()
+
+    def _prepare_one(self, batch: Batch, undo: Undo) -> Prepared:
+        session = self._session_of(batch, undo)
+        header = None
+        if session.seq == 0:
+            header = SessionHeader(key=session.key, created_at=session.created_at, number=len(self._sessions))
+        resolved = resolve_copies(session, batch)
+        session.apply(batch, undo)
+        return Prepared(session, resolved, header)
+
+    def _publish(self, one: Prepared) -> None:
+        session = self._sessions.setdefault(one.session.key, one.session)
+        session.apply(one.batch, Undo())
+        live = self._live[session.key]
+        for write in one.batch.writes:
+            if type(write) is TaskRecord:
+                (live.add if write.live else live.discard)(write.id)
+
+    # --- what memory alone finds too slowly in a long session
+
+    async def live_tasks(self, session: str) -> list[TaskRecord]:
+        """List every task that is not terminal, by id."""
+        tasks = self._read(session).tasks
+        return [codec.decode_task(tasks[task]) for task in sorted(self._live.get(session, ()))]
+
+    async def find_document(
+        self, session: str, kind: str, scope: Scope, key: str | None = None, at: int | None = None
+    ) -> DocumentRecord | None:
+        """Resolve an address to the incarnation alive at a commit sequence (None: now)."""
+        if at is not None:
+            return await super().find_document(session, kind, scope, key, at)
+        stored = self._read(session, kind, key)
+        found = stored.addresses.get((type(scope), scope_id(scope), kind, key))
+        return None if found is None else stored.documents[found].record
+
+    # --- reclamation
+
+    async def idle(self) -> None:
+        """Use a moment in which nobody waits for a write: reclaim what could not be reclaimed before."""
+        self._opened()
+        await self._steps.run(partial(self._reclaim, ()))
+
+    async def _reclaim(self, sides: Iterable[Side]) -> None:
+        """Cut side files down, these and those where it failed before. Nothing depends on it, so errors only delay it."""
+        due = {*sides, *self._unreclaimed}
+        if due and self._engine is not None and not self._failed:
+            plan = {(key, side): remainder(self._sessions[key], side) for key, side in sorted(due)}
+            self._unreclaimed = await _run(self._engine.thread, self._engine.journal.reclaim, plan)
+
+
+async def _run(thread: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Run a function on the store's thread, in the order of the calls, to its end."""
+    return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *args, **kwargs))
+
+
+def _refuse_at(index: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+    """Call a function that may refuse a batch, and let the refusal say which one."""
+    try:
+        return function(*args, **kwargs)
+    except StorageRejected as error:
+        raise StorageRejected(str(error), index=index) from error
+
+
+def _close_forgotten(path: str, engine: _Engine) -> None:
+    """Close a store whose object was dropped, or whose process ends, while it was open."""
+    engine.thread.shutdown()
+    engine.lock.release()
+    warnings.warn(f"{path} was left open; call close() before the loop ends", RuntimeWarning, stacklevel=1)
