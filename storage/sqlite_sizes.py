@@ -16,6 +16,10 @@ COUNTS = {
     "revisions": "SELECT count(*), sum(length(CAST(body AS BLOB))) FROM revisions WHERE document BETWEEN ?1 AND ?2",
 }
 
+BUSY = """
+SELECT key FROM sessions
+WHERE sid IN (SELECT rid >> 32 FROM live_tasks UNION SELECT rid >> 32 FROM submissions WHERE settled = 0) ORDER BY sid"""
+
 
 class SessionSizes(msgspec.Struct, frozen=True, rename="camel"):
     """How many rows of each kind a session has, and how many bytes of JSON they hold."""
@@ -36,3 +40,8 @@ def session_sizes(connection: sqlite3.Connection, prefix: int) -> SessionSizes:
     found = {name: connection.execute(sql, span).fetchone() for name, sql in COUNTS.items()}
     counts = {name: count for name, (count, _) in found.items()}
     return SessionSizes(**counts, bytes=sum(size or 0 for _, size in found.values()))
+
+
+def busy_sessions(connection: sqlite3.Connection) -> list[str]:
+    """Name the sessions with live tasks or open submissions, in the order of their creation."""
+    return [key for (key,) in connection.execute(BUSY)]

@@ -20,6 +20,7 @@ ROOMS = (
     "actors.conversation",
     "actors.agent",
     "actors.tools",
+    "actors.cli",
     "actors.system",
 )
 MAY_IMPORT = {
@@ -41,6 +42,7 @@ MAY_IMPORT = {
         "actors.conversation",
     },
     "actors.tools": {"chord", "storage", "actors.models", "actors.conversation", "actors.agent"},
+    "actors.cli": {"storage", "actors.conversation"},
     "actors.system": set(ROOMS),
 }
 PYKKA_ROOMS = {"actors.runtime"}

@@ -1,0 +1,138 @@
+"""Pictures as text: with colour and lines on a terminal, one plain line for each thing when piped."""
+
+from datetime import UTC, datetime
+from typing import Any
+
+from rich.console import Console
+from rich.table import Table
+from rich.text import Text
+from rich.tree import Tree
+
+from .picture import Conversation, Document, Session, Store, Task
+
+PIPED_WIDTH = 10_000
+"""Nothing wraps lines for a program that reads them."""
+SNIPPET = 60
+
+
+def console() -> Console:
+    """Make the console of this process's output."""
+    found = Console(highlight=False)
+    return found if found.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
+
+
+def show_list(store: Store, to: Console) -> None:
+    """Print the store's line and a table of its sessions."""
+    to.print(_store_line(store))
+    columns = ("session", "seq", "last id", "wake", "live", "entries", "size", "created")
+    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
+    for column in table.columns[1:7]:
+        column.justify = "right"
+    for one in store.sessions:
+        sizes = one.sizes
+        wake = "-" if one.wake is None else _when(one.wake)
+        cells = (
+            one.seq,
+            one.last_id,
+            wake,
+            sizes.live_tasks,
+            sizes.entries,
+            _bytes(sizes.bytes),
+            _when(one.created_at),
+        )
+        table.add_row(_safe(one.key), *map(str, cells))
+    to.print(table)
+
+
+def show_sessions(store: Store, to: Console) -> None:
+    """Print the store's line and each session as a tree."""
+    to.print(_store_line(store))
+    for session in store.sessions:
+        if isinstance(session, Session):
+            to.print(_session(session))
+    if not store.sessions:
+        to.print("nothing is under way in any session")
+
+
+def _store_line(store: Store) -> Text:
+    owner = store.owner
+    held = "no owner" if owner is None else f"owner: process {owner.pid} on {_safe(owner.host)}"
+    sizes = store.sizes
+    return Text(f"{_safe(store.path)}: {_bytes(sizes.file_bytes)}, log {_bytes(sizes.wal_bytes)}, {held}")
+
+
+def _session(session: Session) -> Tree:
+    sizes = session.sizes
+    wake = "" if session.wake is None else f", wake {_when(session.wake)}"
+    head = f"seq {session.seq}, last id {session.last_id}{wake}, {sizes.entries} entries, {_bytes(sizes.bytes)}"
+    tree = Tree(Text.assemble("session ", (_safe(session.key), "bold"), f"  {head}"))
+    _add_documents(tree, session.documents)
+    for conversation in session.conversations:
+        _add_conversation(tree, conversation)
+    return tree
+
+
+def _add_conversation(tree: Tree, one: Conversation) -> None:
+    fork = "" if one.parent is None else f" (fork of {one.parent.conversation_id} at {one.parent.at})"
+    owner = "" if one.owner is None else f" (of task {one.owner})"
+    branch = tree.add(Text(f"conversation {one.id}{fork}{owner}", "cyan"))
+    for item in one.inbox:
+        content = _safe(str(item.get("content")))[:SNIPPET]
+        branch.add(Text(f"queued {item.get('id')} {item.get('mode')}: {content}", "yellow"))
+    _add_documents(branch, one.documents)
+    for task in one.tasks:
+        _add_task(branch, task)
+
+
+def _add_task(tree: Tree, task: Task) -> None:
+    branch = tree.add(Text.assemble(f"task {task.id} ", (_safe(task.kind), "bold"), f"  {_describe(task)}"))
+    _add_documents(branch, task.documents)
+    for conversation in task.conversations:
+        _add_conversation(branch, conversation)
+    for below in task.tasks:
+        _add_task(branch, below)
+
+
+def _describe(task: Task) -> str:
+    parts = [task.status]
+    if task.phase is not None:
+        parts.append(f"phase {_safe(task.phase)}")
+    if task.outcome is not None:
+        parts.append(task.outcome)
+    if task.waiting_on:
+        parts.append(f"on {', '.join(map(str, task.waiting_on))} ({task.policy})")
+    if task.until is not None:
+        parts.append(f"until {_when(task.until)}")
+    parts += ["background"] * task.background + ["abort requested"] * task.abort_requested
+    return ", ".join(parts)
+
+
+def _add_documents(tree: Tree, documents: list[Document]) -> None:
+    if documents:
+        names = (f"{one.kind}{'' if one.key is None else f'[{one.key}]'} {_bytes(one.bytes)}" for one in documents)
+        tree.add(Text(_safe(f"documents: {', '.join(names)}"), "dim"))
+
+
+# --- words
+
+
+def _when(ms: int) -> str:
+    if ms == 0:
+        return "now"
+    try:
+        return datetime.fromtimestamp(ms / 1_000, UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
+    except (ValueError, OverflowError):
+        return str(ms)
+
+
+def _bytes(count: int) -> str:
+    size, units = float(count), ["B", "KB", "MB", "GB"]
+    while size >= 1_000 and len(units) > 1:
+        size /= 1_000
+        units.pop(0)
+    return f"{count} B" if units[0] == "B" else f"{size:.1f} {units[0]}"
+
+
+def _safe(text: Any) -> str:
+    """Show what could steer a terminal as an escape."""
+    return "".join(one if one.isprintable() else ascii(one)[1:-1] for one in str(text))
