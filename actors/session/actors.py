@@ -64,7 +64,8 @@ class Replace:
 class CoreFailed:
     """Tells a session's actor that its core is dead, so that it crashes and is built again."""
 
-    def __init__(self, cause: BaseException | None) -> None:
+    def __init__(self, core: SessionCore, cause: BaseException | None) -> None:
+        self.core = core
         self.cause = cause
 
 
@@ -101,7 +102,7 @@ class SessionActor(Supervisor):
 
     def on_receive(self, message: Any) -> None:
         """Take deadlines and the death of the core."""
-        if isinstance(message, CoreFailed):
+        if isinstance(message, CoreFailed) and message.core is self.core:
             raise SessionCrash(self.core.key) from message.cause
         if isinstance(message, Due):
             self._scheduler.due()
@@ -131,7 +132,7 @@ class SessionActor(Supervisor):
 
     def _core_failed(self, cause: BaseException | None) -> None:
         if self.actor_ref.is_alive():
-            self.actor_ref.tell(CoreFailed(cause))
+            self.actor_ref.tell(CoreFailed(self.core, cause))
 
 
 class SessionCrash(Exception):

@@ -16,6 +16,7 @@ import structlog
 
 from ...chord import Tracker
 from ...storage.contract import DocumentQuery, Storage
+from ...storage.errors import StorageError
 from ...storage.records import (
     Batch,
     ConversationRecord,
@@ -34,6 +35,7 @@ from .gate import Gate
 from .line import Line
 from .pending import Pending, Row
 from .publication import Publication
+from .reads import Reads
 
 log = structlog.get_logger("perdure.session")
 
@@ -65,7 +67,7 @@ class SessionCore:
         failed: Callable[[BaseException | None], None] = lambda cause: None,
     ) -> None:
         self.key = key
-        self.storage = storage
+        self.storage = cast("Storage", Reads(storage, self._unreadable))
         self.clock = clock
         self.services = services
         self.hooks = hooks
@@ -121,6 +123,11 @@ class SessionCore:
         if not self._dead:
             self._end(lambda: SessionFailed(self.key, cause))
             self._failed(cause)
+
+    def _unreadable(self, error: StorageError) -> Exception:
+        self.fail(error)
+        assert self._failure is not None
+        return self._failure()
 
     def seal(self) -> None:
         """Refuse new commits; those admitted still settle."""

@@ -12,12 +12,15 @@ import structlog
 
 from ...chord import PerdureError
 from ...storage.contract import Storage
+from ...storage.errors import StorageError
 from ...supervisors.deadlines import Deadlines
 from ..runtime import Actor, Timer
 
 log = structlog.get_logger("perdure.session")
 
 PAGE = 256
+RETRY_MS = 1_000
+"""How long after a failed look at storage the next one comes."""
 
 _FIRE = object()
 
@@ -75,9 +78,17 @@ class TimerActor(Actor):
         due = dict.fromkeys(self._told.take_due(now))
         await self._wake_all(due)
         if self._stored is not None and self._stored <= now:
-            await self._wake_stored(now, due)
-            self._stored = await self._storage.next_wake(after=now)
+            self._stored = await self._look(now, due)
         self._arm()
+
+    async def _look(self, now: int, woken: dict[str, None]) -> int | None:
+        """Wake whoever is due in storage; tell when to look there again."""
+        try:
+            await self._wake_stored(now, woken)
+            return await self._storage.next_wake(after=now)
+        except StorageError as error:
+            log.warning("deadlines_unreadable", error=repr(error))
+            return now + RETRY_MS
 
     async def _wake_stored(self, now: int, woken: dict[str, None]) -> None:
         """Wake page after page; those that were woken stay in storage's list until their next commit."""

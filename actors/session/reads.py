@@ -1,0 +1,35 @@
+"""Storage as one session sees it: a read that fails through no fault of its question ends the session's life.
+
+Code that goes on without what it asked for would decide by less than what is stored, and its decision would last. So the
+session dies, and comes back by reading everything anew; a question that storage refuses fails only its asker.
+Proved by tests/chaos/test_failing_storage.py.
+"""
+
+from collections.abc import Awaitable, Callable
+from typing import Any
+
+from ...storage.contract import Storage
+from ...storage.errors import StorageError, StorageRejected
+
+
+class Reads:
+    """Asks storage. ``fail(error)`` ends the session's life and gives what is to be raised instead."""
+
+    def __init__(self, storage: Storage, fail: Callable[[StorageError], Exception]) -> None:
+        self._storage = storage
+        self._fail = fail
+
+    def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
+        """Make the method of this name, at its first use."""
+        query = getattr(self._storage, name)
+
+        async def ask(*args: Any, **kwargs: Any) -> Any:
+            try:
+                return await query(*args, **kwargs)
+            except StorageRejected:
+                raise
+            except StorageError as error:
+                raise self._fail(error) from error
+
+        setattr(self, name, ask)
+        return ask
