@@ -13,10 +13,10 @@ from .scenario import KEY
 
 
 class FaultyStore(FaultyStorage):
-    """A faulty storage that can be asked for the next deadline as the contract says."""
+    """A storage that fails when it is told to, until it is healed."""
 
-    async def next_wake(self, after=-1):
-        return await self._read(self.inner.next_wake, after)
+    def heal(self):
+        """Fail no more: the run is over, and what follows are the questions of the test."""
 
 
 class Observer:

@@ -179,6 +179,55 @@ def test_storage_that_never_comes_back_ends_the_system_and_nobody_waits_for_ever
 # --- reads that fail
 
 
+class Misread(FaultyStore):
+    """A store whose nth read fails, once."""
+
+    def __init__(self, number):
+        super().__init__(perdure.MemoryStorage())
+        self.number = number
+        self.reads = 0
+        self.healed = False
+
+    def heal(self):
+        self.healed = True
+
+    async def _read(self, query, *args, **kwargs):
+        self.reads += not self.healed
+        if self.reads == self.number and not self.healed:
+            raise StorageError("a block cannot be read")
+        return await super()._read(query, *args, **kwargs)
+
+
+def test_whichever_read_fails_no_task_ends_by_it_and_the_work_is_completed():
+    """CR-10: the session dies of it and reads everything anew."""
+    for number in range(1, 1_000):
+        world = World(Misread(number))
+        asyncio.run(world.complete())
+        assert len(world.failures) <= 1, f"read {number}: {world.failures}"
+        assert set(world.restarts.values()) == {0}
+        if world.storage.reads < number:
+            break
+    assert 12 < number < 999
+
+
+def test_deadlines_that_cannot_be_read_are_read_a_little_later():
+    """B071."""
+
+    async def run():
+        world = World()
+        async with world.open(tokens_per_second=100) as system:
+            submission = await scenario.submit(system)
+        world.storage.fail_reads(StorageError("the disk is not there"))
+        async with world.open() as system:
+            await world.clock.sleep(10)
+            world.storage.fail_reads(None)
+            await world.clock.sleep(10)
+            assert (await world.storage.submission(KEY, submission.id)).status == "done"
+            assert restarts(system) == {"storage": 0, "timer": 0, "sessions": 0}
+
+    asyncio.run(run())
+
+
 class Unreadable(FaultyStore):
     """A store that cannot give the tasks of one session."""
 

@@ -48,6 +48,7 @@ class World:
         async with self.open(**options) as system, self.observer.watching(system):
             during(system)
             settled = await self.work(system)
+            self.storage.heal()
             left = await views(system)
             self.restarts = restarts(system)
         assert settled.status == "done"
