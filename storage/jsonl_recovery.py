@@ -128,6 +128,8 @@ def _read_markers(path: Path, data: bytes) -> Iterator[Marker]:
             torn = True
             continue
         commit = decode_commit(path, line.data)
+        if commit.seq <= seq:
+            raise StorageCorrupt(f"{path}: commit {commit.seq} follows commit {seq}")
         if not torn:
             seq = commit.seq
             yield Marker(commit, line.end)
