@@ -196,18 +196,21 @@ class Equivalence(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory()
         self.memory = MemoryStorage(clock=lambda: 7)
-        self.sqlite = SqliteStorage(Path(self.folder.name, "s.db"), durability="process", clock=lambda: 7)
+        self.tested = self.make_storage(Path(self.folder.name))
         self.loop.run_until_complete(self.memory.open())
-        self.loop.run_until_complete(self.sqlite.open())
+        self.loop.run_until_complete(self.tested.open())
+
+    def make_storage(self, folder: Path) -> Any:
+        return SqliteStorage(folder / "s.db", durability="process", clock=lambda: 7)
 
     def teardown(self) -> None:
         try:
             for key in "ab":
                 session = self.memory._sessions.get(key)
                 expected = self.loop.run_until_complete(dump(self.memory, session, key))
-                assert self.loop.run_until_complete(dump(self.sqlite, session, key)) == expected
+                assert self.loop.run_until_complete(dump(self.tested, session, key)) == expected
         finally:
-            self.loop.run_until_complete(self.sqlite.close())
+            self.loop.run_until_complete(self.tested.close())
             self.loop.close()
             self.folder.cleanup()
 
@@ -226,17 +229,17 @@ class Equivalence(RuleBasedStateMachine):
             wake = len(plan) if step % 2 else None
             made.append(Batch(session=key, seq=cook.seq, last_id=cook.last_id, writes=writes, wake=wake))
         expected = self.loop.run_until_complete(outcome(self.memory.write(made)))
-        assert self.loop.run_until_complete(outcome(self.sqlite.write(made))) == expected, made
+        assert self.loop.run_until_complete(outcome(self.tested.write(made))) == expected, made
 
     @rule()
     def reopen(self) -> None:
-        self.loop.run_until_complete(self.sqlite.close())
-        self.loop.run_until_complete(self.sqlite.open())
+        self.loop.run_until_complete(self.tested.close())
+        self.loop.run_until_complete(self.tested.open())
 
     @invariant()
     def the_same_sessions_are_there(self) -> None:
         for ask in (lambda s: s.sessions(9), lambda s: s.due(3, 9), lambda s: s.next_wake()):
-            answers = [self.loop.run_until_complete(ask(storage)) for storage in (self.memory, self.sqlite)]
+            answers = [self.loop.run_until_complete(ask(storage)) for storage in (self.memory, self.tested)]
             assert answers[0] == answers[1]
 
 
