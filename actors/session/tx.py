@@ -73,8 +73,8 @@ class BaseTx:
         """Tasks whose records this block has changed."""
         self.failed: dict[int, None] = {}
         """Ended tasks that had failed before this block began to wait for them."""
-        self.starting: dict[int, Any] = {}
-        """What the scheduler starts when this block is admitted, by task."""
+        self.turns: dict[int, Any] = {}
+        """What the scheduler has decided about tasks, for when this block is admitted."""
         self.opened: dict[Address, Open] = {}
         self.closed: list[tuple[Address, Open]] = []
         """Documents that this block had open and retires."""

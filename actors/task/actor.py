@@ -104,10 +104,17 @@ class TaskActor(Actor):
             )
 
     async def _fault(self, fault: Fault) -> None:
-        async with Commit(self._core, lambda: BaseTx(self._core)) as tx:
-            record = self._core.forest.get(self._invocation.task)
-            if record is not None and isinstance(record.state, Running):
-                finish(tx, record, Faulted(error=OutcomeError(message=fault.message)))
+        """End the task as faulted. If that cannot be, the session dies: running the phase again would not be better."""
+        try:
+            async with Commit(self._core, lambda: BaseTx(self._core)) as tx:
+                record = self._core.forest.get(self._invocation.task)
+                if record is not None and isinstance(record.state, Running):
+                    finish(tx, record, Faulted(error=OutcomeError(message=fault.message)))
+        except (SessionFailed, SessionClosed):
+            raise
+        except Exception as error:
+            log.exception("fault_not_stored", session=self._core.key, task=self._invocation.task)
+            self._core.fail(error)
 
 
 def _told_to_stop() -> bool:

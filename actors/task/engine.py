@@ -6,13 +6,15 @@ Proved by tests/actors/task/test_engine.py.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
+from contextvars import Context
 from typing import Any
 
 import msgspec
 import structlog
 
-from ...storage.records import Orphaned, TaskRecord
+from ...storage.records import Orphaned, TaskRecord, Waiting
+from ...supervisors.joins import has_failed
 from ...supervisors.settlement import reserved, turn
 from ..session.commit import Commit
 from ..session.core import SessionCore
@@ -56,9 +58,12 @@ class Engine:
         self.invocations: dict[int, Invocation] = {}
         self.blocked: dict[int, Blocked] = {}
         """Ready tasks that no installed code can take, and why."""
-        self._failed_migrations: dict[int, Task[Any, Any]] = {}
+        self._failed_migrations: dict[int, tuple[Task[Any, Any] | None, Blocked]] = {}
         self._start = start
-        self._backlog: dict[int, None] = {}
+        self._backlog: dict[int, object] = {}
+        """Tasks to look at in the next commit, each with a ticket of its own."""
+        self._looked_at: dict[int, object] = {}
+        """The backlog as the commit under way has seen it."""
         self._pass: asyncio.Task[None] | None = None
         self._closing = False
         self._unsubscribe = definitions.subscribe(self._reconsider)
@@ -74,20 +79,39 @@ class Engine:
         """Stage what follows for tasks whose turn may have come."""
         if self._closing:
             return
+        self._looked_at = dict(self._backlog)
         for task in sorted({*candidates, *self._backlog}):
             record = self.core.forest.get(task)
-            if record is not None and task not in self.invocations and task not in tx.starting:
+            taken = task in self.invocations or isinstance(tx.turns.get(task), Invocation)
+            if record is not None and not taken:
                 self._consider(tx, record)
 
     def admitted(self, tx: BaseTx, concerned: Iterable[int]) -> None:
-        """Start what was reserved, signal what was marked."""
-        for task in (*concerned, *tx.starting):
-            self._backlog.pop(task, None)
+        """Start what was reserved, signal what was marked, forget what has ended."""
+        for task, ticket in self._looked_at.items():
+            if self._backlog.get(task) is ticket:  # otherwise somebody asked again since
+                del self._backlog[task]
+        self._looked_at = {}
+        for task in concerned:
             self._signal_marked(task)
-        for invocation in tx.starting.values():
-            invocation.seq = self.core.seq
-            self.invocations[invocation.task] = invocation
-            self._start(self, invocation)
+            if not self.core.forest.is_live(task):
+                self._forget(task)
+        for task, decided in tx.turns.items():
+            if isinstance(decided, Blocked):
+                self.blocked[task] = decided
+            else:
+                self._forget(task)
+                self._begin(decided)
+
+    def _begin(self, invocation: Invocation) -> None:
+        invocation.seq = self.core.seq
+        self.invocations[invocation.task] = invocation
+        self._start(self, invocation)
+
+    def _forget(self, task: int) -> None:
+        """Forget why a task was blocked: it has ended, or code has been found for it."""
+        self.blocked.pop(task, None)
+        self._failed_migrations.pop(task, None)
 
     def signal(self) -> None:
         """Ask all invocations to end; start none any more."""
@@ -100,7 +124,8 @@ class Engine:
 
     def resume(self) -> None:
         """Look at every live task: the session has just been opened."""
-        self.consider([record.id for record in self.core.forest])
+        if len(self.core.forest):
+            self._run(self._run_passes(recover=True))
 
     def due(self) -> None:
         """Look at the tasks whose deadlines have come."""
@@ -110,10 +135,8 @@ class Engine:
         """Take note that the invocation which a child of the session's actor ran has ended."""
         task = int(child.rpartition("/")[2])
         self.invocations.pop(task, None)
-        if self.core.forest.get(task) is not None:
+        if self.core.forest.is_live(task):
             self.consider([task])
-        else:
-            self.blocked.pop(task, None)
 
     def can_take(self, record: TaskRecord, definition: Task[Any, Any]) -> bool:
         """Whether a definition could go on with a task from its checkpoint."""
@@ -128,28 +151,24 @@ class Engine:
         definition = self.definitions.get(record.kind)
         fitted = self._fit(record, definition)
         if isinstance(fitted, TaskRecord):
-            self.blocked.pop(record.id, None)
             staged = reserved(fitted, self.core.clock.now())
             if staged is not record:
                 tx.stage_task(staged)
-            tx.starting[record.id] = Invocation(record.id, mode, definition)
+            tx.turns[record.id] = Invocation(record.id, mode, definition)
         elif mode == "abort":
-            self.blocked.pop(record.id, None)
             finish(tx, record, Orphaned(reason=fitted.reason))
         else:
-            self.blocked[record.id] = fitted
+            tx.turns[record.id] = fitted
 
     def _fit(self, record: TaskRecord, definition: Task[Any, Any] | None) -> TaskRecord | Blocked:
         """A migration that failed is tried again only with another definition."""
-        known = self.blocked.get(record.id)
-        if known is not None and definition is not None and self._failed_migrations.get(record.id) is definition:
-            return known
+        failed = self._failed_migrations.get(record.id)
+        if failed is not None and failed[0] is definition:
+            return failed[1]
         fitted = fit(record, definition)
-        if isinstance(fitted, Blocked) and fitted.reason == "migration_failed" and definition is not None:
-            self._failed_migrations[record.id] = definition
+        if isinstance(fitted, Blocked) and fitted.reason == "migration_failed":
+            self._failed_migrations[record.id] = (definition, fitted)
             log.error("migration_failed", session=self.core.key, task=record.id, kind=record.kind, error=fitted.error)
-        else:
-            self._failed_migrations.pop(record.id, None)
         return fitted
 
     def _signal_marked(self, task: int) -> None:
@@ -162,20 +181,41 @@ class Engine:
 
     def consider(self, tasks: Iterable[int]) -> None:
         """Look at tasks soon, in a commit of the engine's own."""
-        self._backlog.update(dict.fromkeys(tasks))
-        if self._backlog and not self._closing and (self._pass is None or self._pass.done()):
-            self._pass = asyncio.get_running_loop().create_task(self._run_passes())
+        self._backlog.update({task: object() for task in tasks})
+        if self._backlog:
+            self._run(self._run_passes())
 
     def _reconsider(self) -> None:
         self.consider(list(self.blocked))
 
-    async def _run_passes(self) -> None:
+    def _run(self, passes: Coroutine[Any, Any, None]) -> None:
+        """Run passes unless some are under way. In a context of their own: whoever asks may hold the line."""
+        if self._closing or (self._pass is not None and not self._pass.done()):
+            passes.close()
+        else:
+            self._pass = asyncio.get_running_loop().create_task(passes, context=Context())
+
+    async def _run_passes(self, *, recover: bool = False) -> None:
+        """Commit until nothing is left to look at. What fails here would fail again: it ends the session's life."""
         try:
+            if recover:
+                async with Commit(self.core, lambda: BaseTx(self.core), wait=False) as tx:
+                    await self._touch_all(tx)
             while self._backlog and not self._closing:
-                before = list(self._backlog)
                 async with Commit(self.core, lambda: BaseTx(self.core), wait=False):
                     pass
-                for task in before:
-                    self._backlog.pop(task, None)
         except (SessionClosed, SessionFailed):
             pass
+        except Exception as error:
+            log.exception("scheduling_failed", session=self.core.key)
+            self.core.fail(error)
+
+    async def _touch_all(self, tx: BaseTx) -> None:
+        """Have the consequences of everything that is stored derived again: whoever wrote it may not have done so."""
+        for record in self.core.forest:
+            tx.touched[record.id] = None
+            if isinstance(record.state, Waiting) and record.state.policy == "failFast":
+                for task in record.state.on:
+                    awaited = await tx.task(task)
+                    if awaited is not None and not awaited.live and has_failed(awaited):
+                        tx.failed[task] = None
