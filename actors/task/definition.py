@@ -12,7 +12,7 @@ every task of its kind. Proved by tests/actors/task/test_definition.py.
 """
 
 import re
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -59,15 +59,10 @@ class Task(Generic[I, R]):
                 f'{cls.__name__}: give the task a stable name: class {cls.__name__}(..., name="app.x")'
             )
         cls.name, cls.version = name, version
-        cls.phases = {_tag(p): p for p in vars(cls).values() if isinstance(p, type) and issubclass(p, Phase)}
+        phases = [phase for phase in vars(cls).values() if isinstance(phase, type) and issubclass(phase, Phase)]
+        cls.phases = {_tag(phase): phase for phase in phases}
         cls.input_type, cls.result_type = _parameters(cls)
-        if not cls.phases:
-            raise DefinitionError(f"{name}: a task needs at least one phase (a class inside it that extends Phase)")
-        for phase in cls.phases:
-            if not callable(getattr(cls, phase, None)):
-                raise DefinitionError(
-                    f"{name}: phase {phase!r} has no handler; add `async def {phase}(self, run, state)`"
-                )
+        _check_phases(cls, phases)
         cls._state_type = Union[tuple(cls.phases.values())]  # noqa: UP007
 
     def initial(self, input: I) -> Phase:
@@ -103,6 +98,18 @@ class Task(Generic[I, R]):
         """Turn a stored checkpoint into its phase. Raises msgspec.ValidationError."""
         state: Phase = msgspec.convert(checkpoint, self._state_type)
         return state
+
+
+def _check_phases(cls: type[Task[Any, Any]], phases: Sequence[type[Phase]]) -> None:
+    if not phases:
+        raise DefinitionError(f"{cls.name}: a task needs at least one phase (a class inside it that extends Phase)")
+    for phase in map(_tag, phases):
+        if [_tag(other) for other in phases].count(phase) > 1:
+            raise DefinitionError(f"{cls.name}: two phases are stored as {phase!r}")
+        if hasattr(Task, phase):
+            raise DefinitionError(f"{cls.name}: phase {phase!r} needs another name: every task has a {phase!r} already")
+        if not callable(getattr(cls, phase, None)):
+            raise DefinitionError(f"{cls.name}: phase {phase!r} has no handler; add `async def {phase}(self, run, state)`")
 
 
 def _tag(phase: type[Phase]) -> str:

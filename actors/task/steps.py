@@ -80,5 +80,8 @@ def _migrate(record: TaskRecord, definition: Task[Any, Any]) -> TaskRecord | Blo
 
 def error_text(error: BaseException) -> str:
     """Say what was raised, bounded, never blank."""
-    text = str(error).strip()
+    try:
+        text = str(error).strip()
+    except Exception:  # noqa: BLE001 - it is user code, too
+        text = ""
     return (text or type(error).__name__)[:MAX_ERROR_TEXT].encode("utf-8", "replace").decode()

@@ -146,6 +146,8 @@ class RunTx(Tx):
 
     def memo(self, name: str, value: Json) -> Json:
         """Keep a small value with the task until it ends; the first one kept under a name stays and is returned."""
+        if isinstance(self._record.state, Completing):
+            raise InvalidTransition("memos end with the outcome, and this commit has decided it")
         memos = dict(self._record.memos or {})
         if name not in memos:
             memos[name] = encode(value)
