@@ -3,9 +3,7 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-from perdure import Extension, Phase, System, Task
-
-__all__ = ["Script", "Scripted", "crash", "home", "opened", "scripted", "start", "turns", "until"]
+from perdure import Extension, MemoryStorage, Phase, System, Task
 
 
 async def turns(count=30):
@@ -114,3 +112,36 @@ async def start(place, name, *, kind=Scripted, **options):
     """Create a task of the scriptable kind; ``place`` is a conversation, or a run whose task owns it."""
     async with place.commit() as tx:
         return await tx.create_task(kind, name, **options)
+
+
+def scene(test):
+    """Run a test on a system with one session and its root conversation."""
+
+    def run():
+        async def main():
+            script = Script()
+            async with opened(MemoryStorage(), script) as system:
+                session, root = await home(system)
+                await test(script, session, root)
+
+        asyncio.run(main())
+
+    run.__name__ = test.__name__
+    run.__doc__ = test.__doc__
+    return run
+
+
+async def outcome(task):
+    """Wait for a task's end and give its outcome."""
+    return (await task.settled()).state.outcome
+
+
+def spawn_and_wait(*names, policy="allSettled", then=None):
+    """A handler that starts children and parks until they have ended."""
+
+    async def run(run):
+        async with run.commit() as tx:
+            children = [await tx.create_task(Scripted, name, owner=run.id) for name in names]
+            await tx.wait(children, then=then or Scripted.Resume(), policy=policy)
+
+    return run
