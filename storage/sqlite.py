@@ -63,6 +63,7 @@ class SqliteStorage(SqliteReading):
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock or now_ms
         self._engine: _Engine | None = None
+        self._had_file = False
         self._transition: asyncio.Task[None] | None = None
 
     # --- life
@@ -70,6 +71,7 @@ class SqliteStorage(SqliteReading):
     async def open(self) -> None:
         """Take ownership and be ready; does nothing to an open store.
 
+        A file that does not exist is made, unless this object has had it open before: then somebody took it away.
         Raises StorageInUse, SchemaTooNew, StorageCorrupt, StorageBusy, and StorageError when the file cannot be used.
         A cancelled open closes again.
         """
@@ -102,7 +104,7 @@ class SqliteStorage(SqliteReading):
         if self._engine is not None:
             return
         path = os.path.realpath(self.path)  # noqa: ASYNC240 - once, and no slower than opening
-        writer = SqliteWriter(path, self._durability, self._busy_timeout_s, self._clock)
+        writer = SqliteWriter(path, self._durability, self._busy_timeout_s, self._clock, create=not self._had_file)
         writing = SqliteThread(writer.connect)
         await writing.open()
         reading = SqliteThread(partial(open_reader, path, self._busy_timeout_s))
@@ -114,6 +116,7 @@ class SqliteStorage(SqliteReading):
             writer.lock.release()
             raise
         self._engine = _Engine(writer, writing, reading)
+        self._had_file = True
         self._forgotten = weakref.finalize(self, _close_forgotten, self._engine)
 
     async def _close(self) -> None:

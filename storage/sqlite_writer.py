@@ -23,7 +23,9 @@ class SqliteWriter:
     After an error that leaves a commit's outcome unknown, ``failed`` holds it and nothing more is written.
     """
 
-    def __init__(self, path: str, durability: Durability, busy_timeout_s: float, clock: Callable[[], int]) -> None:
+    def __init__(
+        self, path: str, durability: Durability, busy_timeout_s: float, clock: Callable[[], int], *, create: bool
+    ) -> None:
         self.path = path
         self.lock = OwnerLock(path)
         self._database = Path(path)
@@ -32,6 +34,7 @@ class SqliteWriter:
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
+        self._create = create
         self._known: dict[str, SessionState] = {}
         self._fence = 0
         self._file = (0, 0)
@@ -42,6 +45,8 @@ class SqliteWriter:
         """Take the owner lock, open the file and fence older owners off. Leaves nothing behind when it raises."""
         with storage_errors(self.path), ExitStack() as undo:
             now = self._clock()
+            if not (self._create or self._database.exists()):
+                raise StorageError(f"{self.path} is gone; put it back, or a copy of it")
             self.lock.acquire(now)
             undo.callback(self.lock.release)
             connection = open_writer(self.path, self._durability, self._busy_timeout_s, now)

@@ -4,11 +4,12 @@ import asyncio
 import os
 import subprocess
 import sys
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import pytest
 from perdure.storage.conformance_rig import Rig
 from perdure.storage.sqlite import SqliteStorage
 
@@ -45,3 +46,18 @@ def python(source: str, *arguments: object, prefix: Sequence[str] = ()) -> "subp
         stderr=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def disk(folder: Path, size: int) -> Iterator[Path]:
+    """Mount a disk in memory of so many bytes; skips the test where that is not allowed."""
+    folder.mkdir()
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={size}", "tmpfs", folder], check=False, capture_output=True
+    )
+    if mounted.returncode:
+        pytest.skip("may not mount")
+    try:
+        yield folder
+    finally:
+        subprocess.run(["umount", "--lazy", folder], check=True)

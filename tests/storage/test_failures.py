@@ -75,7 +75,15 @@ def test_a_file_that_is_deleted_or_replaced_underneath_takes_no_more_commits(tmp
         assert type(error) is StorageError
         await fails(StorageClosed, rig.storage.write([rig.batch()]))
 
-    with_store(path, lambda rig: body(rig, path.unlink))
+    async def taken_away(rig):
+        await body(rig, lambda: path.rename(tmp_path / "kept"))
+        await rig.storage.close()
+        assert "is gone" in str(await fails(StorageError, rig.storage.open())), "an empty store passed for the old one"
+        (tmp_path / "kept").rename(path)
+        await rig.storage.open()
+        assert await rig.storage.conversation("session", 1) == conversation(1)
+
+    with_store(path, taken_away)
     for left in tmp_path.iterdir():
         left.unlink()
     with_store(path, lambda rig: body(rig, lambda: (path.rename(tmp_path / "moved"), path.write_bytes(b""))))
