@@ -18,6 +18,7 @@ import msgspec
 import structlog
 
 from ..storage.contract import Storage
+from ..storage.errors import SchemaTooNew, StorageCorrupt, StorageInUse
 from ..storage.records import Batch, TaskRecord
 from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
@@ -45,8 +46,10 @@ from .task.engine import Engine, Invocation
 log = structlog.get_logger("perdure.system")
 
 S = TypeVar("S")
-INTENSITY, PERIOD_S = 10, 60.0
-"""Storage that cannot be opened again within about half a minute ends the system."""
+INTENSITY, PERIOD_S, MAX_BACKOFF_S = 100, 1_800.0, 10.0
+"""Storage that cannot be used for a quarter of an hour, because its disk is full or its lock is held, ends the system."""
+HOPELESS = (StorageCorrupt, SchemaTooNew, StorageInUse)
+"""What ends it at once when the store is opened again: waiting heals no damage, and another owner goes on with the work."""
 
 
 class Inspection(msgspec.Struct, frozen=True):
@@ -64,7 +67,7 @@ class Root(Supervisor):
             strategy="rest_for_one",
             intensity=INTENSITY,
             period_s=PERIOD_S,
-            backoff=Backoff(first_s=0.05),
+            backoff=Backoff(first_s=0.05, max_s=MAX_BACKOFF_S),
             children=children,
         )
         self._owner = system
@@ -75,9 +78,11 @@ class Root(Supervisor):
             self._owner._up(ref)
 
     def on_child_ended(self, child_id: str, reason: Exit) -> None:
-        """What stands on a crashed child has crashed with it."""
+        """What stands on a crashed child has crashed with it; a store that will not heal ends everything."""
         if child_id != "sessions" and reason.abnormal:
             self._owner._lost(reason.cause)
+        if isinstance(reason.cause, HOPELESS):
+            raise reason.cause
         if child_id == "sessions":
             self._owner._down()
 

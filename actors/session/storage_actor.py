@@ -6,6 +6,8 @@ actor crashes, every session dies with it, and the supervisors build all of it a
 Proved by tests/actors/session/test_storage_actor.py.
 """
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import structlog
@@ -71,9 +73,19 @@ class StorageActor(Actor):
     async def on_start(self) -> None:
         """Open the store again, unless it was opened for this incarnation."""
         if not self._store.fresh:
-            await self._store.storage.close()
-            await self._store.storage.open()
+            with self._input_output():
+                await self._store.storage.close()
+                await self._store.storage.open()
         self._store.fresh = False
+
+    @contextmanager
+    def _input_output(self) -> Iterator[None]:
+        """Let the scheduler know that something outside is waited for."""
+        self.system.scheduler.io_in_flight += 1
+        try:
+            yield
+        finally:
+            self.system.scheduler.io_in_flight -= 1
 
     def on_receive(self, message: Any) -> Any:
         """Queue batches; write what has queued up."""
@@ -98,12 +110,8 @@ class StorageActor(Actor):
     async def _write_group(self) -> None:
         self._flushing = False
         group = self._take_group()
-        scheduler = self.system.scheduler
-        scheduler.io_in_flight += 1
-        try:
+        with self._input_output():
             await self._write(group)
-        finally:
-            scheduler.io_in_flight -= 1
         if self._queue:
             self._flush_soon()
         else:
