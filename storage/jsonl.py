@@ -5,6 +5,7 @@ live tasks hold is in files beside it, which are cut down as soon as nobody can 
 from memory and never wait. Opening reads everything, so this is a backend for stores that fit in memory, and for people
 who want to look at them; SQLite is the one for many sessions.
 
+    jsonl_engine      the lock, the thread, the journal
     jsonl_steps       opening, writing, closing: one at a time, to the end
     jsonl_group       batches as lines, and lines as batches
     jsonl_reclaim     what side files need not hold any more
@@ -22,38 +23,27 @@ import warnings
 import weakref
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple, ParamSpec, TypeVar
+from typing import ParamSpec, TypeVar
 
 from . import codec
 from .checks import scope_id
-from .errors import StorageClosed, StorageInUse, StorageRejected
-from .jsonl_files import DiskFiles, Files, storage_errors
+from .errors import StorageClosed, StorageRejected
+from .jsonl_engine import Engine, open_engine
+from .jsonl_files import DiskFiles, Files
 from .jsonl_format import SessionHeader
 from .jsonl_group import Prepared, detach, encode_group, resolve_copies
-from .jsonl_journal import Journal
 from .jsonl_reclaim import freed, remainder
-from .jsonl_recovery import Recovered, recover
 from .jsonl_steps import Steps
 from .memory import MemoryStorage
 from .memory_session import Undo
-from .owner import OwnerLock
 from .records import Batch, DocumentRecord, Scope, TaskRecord
 
 P = ParamSpec("P")
 R = TypeVar("R")
 Side = tuple[str, str]
 """A session's key, and one of its side files."""
-
-
-class _Engine(NamedTuple):
-    """What an open store consists of, beside the sessions."""
-
-    lock: OwnerLock
-    journal: Journal
-    thread: ThreadPoolExecutor
 
 
 class JsonlStorage(MemoryStorage):
@@ -81,7 +71,7 @@ class JsonlStorage(MemoryStorage):
         self._fsync = fsync
         self._files = files or DiskFiles()
         self._steps = Steps()
-        self._engine: _Engine | None = None
+        self._engine: Engine | None = None
         self._failed = False
         self._live: defaultdict[str, set[int]] = defaultdict(set)
         self._unreclaimed: set[Side] = set()
@@ -108,13 +98,7 @@ class JsonlStorage(MemoryStorage):
     async def _start(self) -> None:
         if self._engine is not None:
             return
-        thread = ThreadPoolExecutor(1, thread_name_prefix="perdure-jsonl")
-        try:
-            lock, journal, found = await _run(thread, self._read_files)
-        except BaseException:
-            thread.shutdown(wait=False)
-            raise
-        self._engine = _Engine(lock, journal, thread)
+        self._engine, found = await open_engine(Path(self.path), self._files, self._clock, fsync=self._fsync)
         self._forgotten = weakref.finalize(self, _close_forgotten, self.path, self._engine)
         self._failed = False
         self._sessions = {one.session.key: one.session for one in found if one.session is not None}
@@ -122,35 +106,12 @@ class JsonlStorage(MemoryStorage):
             self._live[key] = {task for task, body in session.tasks.items() if codec.decode_task(body).live}
         await self._reclaim([side for one in found for side in one.superfluous()])
 
-    def _read_files(self) -> tuple[OwnerLock, Journal, list[Recovered]]:
-        path = Path(self.path).resolve()
-        with storage_errors(path):
-            self._files.make_directory(path)
-            lock = OwnerLock(str(path / "store"))  # inside: no other name of the directory leads past it
-            try:
-                lock.acquire(self._clock())
-            except StorageInUse as error:
-                raise StorageInUse(str(path), pid=error.pid, host=error.host) from None
-        try:
-            journal = Journal(path, self._files, fsync=self._fsync)
-            with storage_errors(path):
-                found = recover(path, self._files)
-            journal.repair(found)
-        except BaseException:
-            lock.release()
-            raise
-        return lock, journal, found
-
     async def _stop(self) -> None:
-        if self._engine is None:
-            return
-        (lock, _, thread), self._engine = self._engine, None
-        self._forget()
-        try:
-            await _run(thread, lock.release)  # behind a write whose waiter was cancelled
-        finally:
-            thread.shutdown()
+        engine, self._engine = self._engine, None
+        if engine is not None:
+            self._forget()
             self._forgotten.detach()
+            await engine.close()
 
     def _forget(self) -> None:
         self._sessions.clear()
@@ -160,12 +121,12 @@ class JsonlStorage(MemoryStorage):
     def _check_open(self) -> None:
         self._opened()
 
-    def _opened(self) -> _Engine:
+    def _opened(self) -> Engine:
         if self._engine is None:
             raise StorageClosed(f"{self.path} is not open")
         return self._engine
 
-    def _usable(self) -> _Engine:
+    def _usable(self) -> Engine:
         if self._failed:
             raise StorageClosed(f"{self.path} has failed; close it and open it again")
         return self._opened()
@@ -184,11 +145,11 @@ class JsonlStorage(MemoryStorage):
             await self._steps.run(partial(self._store, detached))
 
     async def _store(self, batches: list[Batch]) -> None:
-        _, journal, thread = self._usable()
+        engine = self._usable()
         group = self._prepare(batches)
         lines = encode_group(group)
         try:
-            await _run(thread, journal.write, lines)
+            await engine.run(engine.journal.write, lines)
         except BaseException:
             self._failed = True
             raise
@@ -250,12 +211,7 @@ class JsonlStorage(MemoryStorage):
         due = {*sides, *self._unreclaimed}
         if due and self._engine is not None and not self._failed:
             plan = {(key, side): remainder(self._sessions[key], side) for key, side in sorted(due)}
-            self._unreclaimed = await _run(self._engine.thread, self._engine.journal.reclaim, plan)
-
-
-async def _run(thread: ThreadPoolExecutor, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
-    """Run a function on the store's thread, in the order of the calls, to its end."""
-    return await asyncio.get_running_loop().run_in_executor(thread, partial(function, *args, **kwargs))
+            self._unreclaimed = await self._engine.run(self._engine.journal.reclaim, plan)
 
 
 def _refuse_at(index: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
@@ -266,8 +222,8 @@ def _refuse_at(index: int, function: Callable[P, R], *args: P.args, **kwargs: P.
         raise StorageRejected(str(error), index=index) from error
 
 
-def _close_forgotten(path: str, engine: _Engine) -> None:
+def _close_forgotten(path: str, engine: Engine) -> None:
     """Close a store whose object was dropped, or whose process ends, while it was open."""
-    engine.thread.shutdown()
-    engine.lock.release()
-    warnings.warn(f"{path} was left open; call close() before the loop ends", RuntimeWarning, stacklevel=1)
+    engine.abandon()
+    # Last, since a filter may turn it into an error.
+    warnings.warn(f"{path} was left open; close it before its loop ends", RuntimeWarning, stacklevel=1)
