@@ -8,4 +8,7 @@
     agent          registry, tools, generation, prompt, usage
     tools          tools that come with perdure
     system         puts the rooms together
+    cli            the command line, which looks into stores from outside
+
+Tests: tests/actors/, and tests/chaos/ for all of it together.
 """

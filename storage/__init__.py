@@ -11,7 +11,8 @@
       sqlite_bulk                 statements for many rows at once
       sqlite_reading              the contract's questions; sqlite_reads: their queries; sqlite_document_reads: of documents
       sqlite_reader               anybody else's view of the file; sqlite_sizes: how much a session takes
-      sqlite_schema               tables and settings; sqlite_errors: what SQLite's errors mean
+      sqlite_schema               tables and settings; sqlite_migrations: how older files get there
+      sqlite_transaction          all or nothing; sqlite_errors: what SQLite's errors mean
     jsonl                       a directory of readable files for each session; its module lists its parts
     owner                       the lock that makes a process the owner of a file
     faulty                      any store, failing on demand, for tests

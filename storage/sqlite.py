@@ -18,8 +18,9 @@ from .memory import now_ms
 from .records import Batch
 from .sqlite_errors import data_errors, storage_errors
 from .sqlite_reading import SqliteReading
-from .sqlite_schema import Durability, open_reader, transaction
+from .sqlite_schema import Durability, open_reader
 from .sqlite_thread import SqliteThread
+from .sqlite_transaction import transaction
 from .sqlite_writer import SqliteWriter
 
 P = ParamSpec("P")

@@ -26,11 +26,13 @@ from .sqlite_bulk import run_many
 from .sqlite_document_reads import NO_KEY, load_document, value_at
 from .sqlite_session import NewDocument, Row, SessionGroup
 
-ADD_DOCUMENT = "INSERT INTO documents VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"
+ADD_DOCUMENT = """
+INSERT INTO documents (rid, scope_type, scope, kind, key, history, fork, created_at, retired_at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?)"""
 RETIRE_DOCUMENT = "UPDATE documents SET retired_at = ?2 WHERE rid = ?1 AND retired_at IS NULL"
-ADD_REVISION = "INSERT INTO revisions VALUES (?, ?, ?, ?, ?)"
+ADD_REVISION = "INSERT INTO revisions (document, seq, base, version, body) VALUES (?, ?, ?, ?, ?)"
 CHANGE_DOCUMENT = """
-INSERT INTO revisions
+INSERT INTO revisions (document, seq, base, version, body)
 SELECT ?1, ?2, ?3, ?4, ?5
 WHERE (SELECT retired_at IS NULL FROM documents WHERE rid = ?1)
     AND (?3 OR ?4 = (SELECT version FROM revisions WHERE document = ?1 ORDER BY seq DESC LIMIT 1))"""

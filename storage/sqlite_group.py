@@ -40,16 +40,19 @@ SET_COUNTERS = """
 INSERT INTO sessions (seq, last_id, sid) VALUES (?, ?, ?)
 ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, last_id = excluded.last_id"""
 SET_WAKE = "UPDATE sessions SET wake = ? WHERE sid = ?"
-ADD_CONVERSATION = "INSERT INTO conversations VALUES (?, ?, ?, ?, ?)"
-ADD_ENTRY = "INSERT INTO entries VALUES (?, ?, ?, ?, ?)"
-ADD_TASK = "INSERT INTO live_tasks VALUES (?, ?)"
+ADD_CONVERSATION = (
+    "INSERT INTO conversations (rid, parent, parent_at, owner_conversation, owner_task) VALUES (?, ?, ?, ?, ?)"
+)
+ADD_ENTRY = "INSERT INTO entries (rid, conversation, seq, head, body) VALUES (?, ?, ?, ?, ?)"
+ADD_TASK = "INSERT INTO live_tasks (rid, body) VALUES (?, ?)"
 SET_TASK = """
-INSERT INTO live_tasks
+INSERT INTO live_tasks (rid, body)
 SELECT column1, column2 FROM (VALUES (?, ?)) WHERE column1 IN (SELECT rid FROM live_tasks)
 ON CONFLICT (rid) DO UPDATE SET body = excluded.body"""
 DROP_TASK = "DELETE FROM live_tasks WHERE rid IN (VALUES (?))"
-ADD_ENDED_TASK = "INSERT INTO ended_tasks VALUES (?, ?, ?, ?)"
-ADD_SUBMISSION = "INSERT INTO submissions VALUES (?, ?, ?, ?, ?, ?)"
+ADD_ENDED_TASK = "INSERT INTO ended_tasks (rid, conversation, kind, body) VALUES (?, ?, ?, ?)"
+ADD_SUBMISSION = """
+INSERT INTO submissions (rid, conversation, request_id, status, settled, body) VALUES (?, ?, ?, ?, ?, ?)"""
 SET_SUBMISSION = """
 UPDATE submissions SET status = ?4, settled = ?5, body = ?6
 WHERE rid = ?1 AND settled = 0 AND conversation = ?2 AND request_id IS ?3"""

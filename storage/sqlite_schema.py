@@ -8,17 +8,16 @@ fill the same few pages instead of splitting one page each: half the log, and no
 
 import os
 import sqlite3
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
 from pathlib import Path
-from traceback import clear_frames
 from typing import Literal
 from urllib.parse import quote
 
 from .errors import SchemaTooNew, StorageCorrupt, StorageError
+from .sqlite_migrations import migrate
+from .sqlite_transaction import transaction
 
 SCHEMA = 1
-"""The version of the tables below; ``meta.schema`` says which one a file has."""
+"""The version of the tables below; ``meta.schema`` says which one a file has. ``sqlite_migrations`` leads here."""
 
 TABLES = """
 CREATE TABLE meta (                  -- one row
@@ -117,23 +116,6 @@ Durability = Literal["power", "process"]
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
 
 
-@contextmanager
-def transaction(connection: sqlite3.Connection, kind: str = "IMMEDIATE") -> Iterator[None]:
-    """Commit what the block did, or roll it back when it raises."""
-    connection.execute(f"BEGIN {kind}")
-    try:
-        yield
-        connection.execute("COMMIT")
-    except BaseException as error:
-        # Cursors that the error keeps alive would keep their snapshot, and with it the log, for as long.
-        clear_frames(error.__traceback__)
-        # A full disk rolls back by itself. A rollback that fails leaves a connection that the caller will not use.
-        if connection.in_transaction:
-            with suppress(sqlite3.Error):
-                connection.execute("ROLLBACK")
-        raise
-
-
 def open_writer(path: str, durability: Durability, busy_timeout_s: float, now: int) -> sqlite3.Connection:
     """Open the file for writing, creating it for its owner's eyes only. The caller holds the owner lock.
 
@@ -148,6 +130,8 @@ def open_writer(path: str, durability: Durability, busy_timeout_s: float, now: i
         _configure(path, connection, durability)
         if schema is None:
             _create(connection, now)
+        else:
+            migrate(path, connection, schema, SCHEMA)
     except BaseException:
         connection.close()
         raise
@@ -208,5 +192,5 @@ def _configure(path: str, connection: sqlite3.Connection, durability: Durability
 
 def _create(connection: sqlite3.Connection, now: int) -> None:
     connection.executescript(f"BEGIN IMMEDIATE; {TABLES}")
-    connection.execute("INSERT INTO meta VALUES (1, ?, 0, ?)", (SCHEMA, now))
+    connection.execute("INSERT INTO meta (id, schema, fence, created_at) VALUES (1, ?, 0, ?)", (SCHEMA, now))
     connection.execute("COMMIT")

@@ -10,8 +10,9 @@ from .owner import OwnerLock
 from .records import Batch
 from .sqlite_errors import data_errors, storage_errors
 from .sqlite_group import Group
-from .sqlite_schema import WAL_IDLE_BYTES, WAL_LIMIT_BYTES, Durability, open_writer, read_fence, take_fence, transaction
+from .sqlite_schema import WAL_IDLE_BYTES, WAL_LIMIT_BYTES, Durability, open_writer, read_fence, take_fence
 from .sqlite_session import SessionState
+from .sqlite_transaction import transaction
 
 KNOWN_SESSIONS = 10_000
 """So many sessions' counters are remembered from group to group; more are all forgotten and read again."""
