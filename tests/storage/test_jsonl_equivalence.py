@@ -21,4 +21,4 @@ class JsonlEquivalence(test_equivalence.Equivalence):
 
 
 TestJsonlEquivalence = JsonlEquivalence.TestCase
-TestJsonlEquivalence.settings = settings(test_equivalence.TestEquivalence.settings, max_examples=80)
+TestJsonlEquivalence.settings = settings(test_equivalence.TestEquivalence.settings, max_examples=50)

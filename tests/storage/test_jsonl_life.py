@@ -409,6 +409,9 @@ def test_writes_cancelled_at_twenty_moments_are_whole_or_absent(tmp_path):  # B0
 
 
 def test_a_cancelled_open_closes_again(tmp_path):
+    async def nothing():
+        pass
+
     async def main():
         for moment in range(8):
             store = JsonlStorage(tmp_path)
@@ -418,6 +421,7 @@ def test_a_cancelled_open_closes_again(tmp_path):
             opening.cancel()
             await asyncio.wait([opening])
             if opening.cancelled():
+                await store._steps.run(nothing)  # behind what the cancellation began
                 await fails(StorageClosed, store.write([]))
             await store.close()
             async with opened(tmp_path):

@@ -23,13 +23,13 @@ def told(root, chapters):
 
 
 async def open_and_go_on(root, disk):
-    """Open the store, and give what it holds; check that a further commit of each session stays."""
+    """Open the store, and give what it holds; check that further commits of all sessions stay."""
     async with opened(root, files=disk) as rig:
         found = snapshot(rig.storage)
-        for key in "stu":
-            other = rig.other(key)
+        others = [rig.other(key) for key in "stu"]
+        for other in others:
             await catch_up(other)
-            await rig.storage.write([other.batch()])
+        await rig.storage.write([other.batch() for other in others])
         after = snapshot(rig.storage)
     async with opened(root, files=disk) as rig:
         assert snapshot(rig.storage) == after
@@ -46,7 +46,7 @@ def check_no_mixture(found, expected):
         assert len({seqs.get(key, 0) >= after[key][0].seq for key in written}) == 1, f"a group of {written} is torn"
 
 
-@pytest.mark.parametrize(("chapters", "tail"), [(3, b""), (6, b""), (8, b"\n"), (CHAPTERS, b""), (CHAPTERS, b"\n")])
+@pytest.mark.parametrize(("chapters", "tail"), [(6, b""), (8, b"\n"), (CHAPTERS, b"")])
 def test_a_file_cut_at_any_byte_of_the_last_two_commits(tmp_path, chapters, tail):
     """B017: the tear is cut, and what is written next is readable; or the damage is named. Never a mixture.
 
