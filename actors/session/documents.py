@@ -22,6 +22,7 @@ from ...storage.records import (
     SessionScope,
     TaskScope,
 )
+from .arguments import name, whole
 from .errors import DocumentMismatch, InvalidValue
 
 T = TypeVar("T")
@@ -57,11 +58,11 @@ class Doc(Generic[T]):
         family: bool = False,
         type: type[T] | None = None,
     ) -> None:
-        if version < 1:
+        if whole("a document's version", version) < 1:
             raise InvalidValue(f"document {kind!r}: version must be at least 1, not {version}")
         if fork == "asOf" and history != "rewindable":
             raise InvalidValue(f'document {kind!r}: fork="asOf" needs history="rewindable"')
-        self.kind = kind
+        self.kind = name("a document's kind", kind)
         self.scope = scope
         self.version = version
         self.initial = initial
@@ -81,7 +82,7 @@ class Doc(Generic[T]):
             raise InvalidValue(f"document {self.kind!r} belongs to a {self.scope}: give exactly that id")
         if (key is None) == self.family:
             raise InvalidValue(f"document {self.kind!r}: a key is for families, and only for them")
-        return Address(self.kind, self.scope, scope_id, key)
+        return Address(self.kind, self.scope, scope_id, None if key is None else name("a document's key", key))
 
     def view(self, value: JsonObject) -> Any:
         """Give the value as the definition's type, or as it is."""

@@ -32,6 +32,7 @@ from ...storage.records import (
     SubmissionRecord,
     TaskRecord,
 )
+from .arguments import context_edits, messages, name, whole
 from .core import SessionCore
 from .documents import Address, Doc, Loaded, Open, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
@@ -201,18 +202,18 @@ class BaseTx:
         """Append an entry to a conversation (default: the bound one).
 
         ``model`` is what it contributes to model context, ``head`` the first entry that stays in context from here on.
-        Raises UnknownRecord for an unknown conversation, InvalidJson for values that are not strict JSON.
+        Raises UnknownRecord for an unknown conversation, InvalidValue and InvalidJson for values that cannot be stored.
         """
         conversation = await self._target(conversation_id)
         entry_id = self.mint()
         record = EntryRecord(
             id=entry_id,
             conversation_id=conversation,
-            kind=kind.kind if isinstance(kind, Entry) else kind,
-            model=None if model is None else [copy_json(message) for message in model],
+            kind=name("an entry's kind", kind.kind if isinstance(kind, Entry) else kind),
+            model=None if model is None else messages(model),
             data=copy_json(msgspec.to_builtins(data)),
-            head=entry_id if head == "self" else head,
-            edits=None if edits is None else list(edits),
+            head=entry_id if head == "self" else None if head is None else whole("head", head),
+            edits=None if edits is None else context_edits(edits),
             by_task_id=self.by_task,
         )
         self.rows[entry_id] = record

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_ar
 
 import msgspec
 
-from ...chord import copy_json
+from ...chord import InvalidJson, copy_json, valid_text
 from ...storage.records import Json, JsonObject, TaskRecord
 from .errors import DefinitionError
 
@@ -58,6 +58,10 @@ class Task(Generic[I, R]):
             raise DefinitionError(
                 f'{cls.__name__}: give the task a stable name: class {cls.__name__}(..., name="app.x")'
             )
+        if not isinstance(name, str) or not name or valid_text(name) != name or type(version) is not int or version < 1:
+            raise DefinitionError(
+                f"{cls.__name__}: expected a text as name and a version from 1, got: {name!r}, {version!r}"
+            )
         cls.name, cls.version = name, version
         phases = [phase for phase in vars(cls).values() if isinstance(phase, type) and issubclass(phase, Phase)]
         cls.phases = {_tag(phase): phase for phase in phases}
@@ -68,6 +72,14 @@ class Task(Generic[I, R]):
     def initial(self, input: I) -> Phase:
         """Give the phase that a new task starts in."""
         return next(iter(self.phases.values()))()
+
+    def first_checkpoint(self, input: I) -> JsonObject:
+        """Give what a new task stores before its first run. Raises DefinitionError when ``initial`` gives no phase."""
+        phase = self.initial(input)
+        if type(phase) not in self.phases.values():
+            raise DefinitionError(f"{self.name}: initial() must give one of the task's phases, got: {phase!r}")
+        checkpoint: JsonObject = encode(phase)
+        return checkpoint
 
     async def abort(self, run: "Run[I]", state: Phase) -> None:
         """Decide the outcome of an aborted task; the default ends it as aborted."""
@@ -109,7 +121,9 @@ def _check_phases(cls: type[Task[Any, Any]], phases: Sequence[type[Phase]]) -> N
         if hasattr(Task, phase):
             raise DefinitionError(f"{cls.name}: phase {phase!r} needs another name: every task has a {phase!r} already")
         if not callable(getattr(cls, phase, None)):
-            raise DefinitionError(f"{cls.name}: phase {phase!r} has no handler; add `async def {phase}(self, run, state)`")
+            raise DefinitionError(
+                f"{cls.name}: phase {phase!r} has no handler; add `async def {phase}(self, run, state)`"
+            )
 
 
 def _tag(phase: type[Phase]) -> str:
@@ -129,7 +143,18 @@ def _parameters(cls: type[Task[Any, Any]]) -> tuple[Any, Any]:
 
 def encode(value: Any) -> Json:
     """Turn a value into strict JSON that nobody else holds. Raises InvalidJson, TypeError for what has no JSON form."""
-    return copy_json(msgspec.to_builtins(value, str_keys=True))
+    built = msgspec.to_builtins(value, str_keys=True)
+    try:
+        return copy_json(built)
+    except InvalidJson:
+        return copy_json(_listed(built))
+
+
+def _listed(value: Any) -> Any:
+    """JSON knows lists only; msgspec gives them back as the tuples that a type asks for."""
+    if isinstance(value, list | tuple):
+        return [_listed(item) for item in value]
+    return {key: _listed(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def decode(value: Json, kind: Any) -> Any:

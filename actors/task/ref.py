@@ -3,6 +3,7 @@
 from typing import Any, Generic, TypeVar, cast
 
 from ...storage.records import Completed, TaskRecord, Terminal
+from ..session.arguments import whole
 from ..session.commit import Commit
 from ..session.directory import core_of
 from ..session.environment import Services
@@ -67,7 +68,7 @@ class TaskRef(Generic[R]):
 def local_id(task: int | TaskRef[Any], session: str) -> int:
     """Give a task's id in a session. Raises InvalidValue for a handle of another session: there its id is another task."""
     if not isinstance(task, TaskRef):
-        return task
+        return whole("a task's id", task)
     if task.session != session:
         raise InvalidValue(f"{task!r} belongs to another session than {session!r}")
     return task.id

@@ -4,7 +4,7 @@ Proved by tests/actors/task/test_tx.py.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar
+from typing import Any, TypeVar, get_args
 
 import msgspec
 
@@ -25,6 +25,8 @@ from ...storage.records import (
 )
 from ...supervisors.forest import closes_cycle
 from ...supervisors.joins import has_failed
+from ..session.arguments import name as valid_name
+from ..session.arguments import text, whole
 from ..session.core import SessionCore
 from ..session.errors import InvalidValue, OwnershipRefused
 from ..session.tx import BaseTx
@@ -60,10 +62,10 @@ class Tx(BaseTx):
             conversation_id=home,
             kind=definition.name,
             version=definition.version,
-            state=Pending(checkpoint=encode(definition.initial(input))),
+            state=Pending(checkpoint=definition.first_checkpoint(input)),
             input=encode(input),
             owner=owner,
-            background=background,
+            background=bool(background),
             abort_requested=False,
         )
         await self.put_task(record)
@@ -108,11 +110,13 @@ class RunTx(Tx):
 
     def fail(self, message: str, *, detail: Json = None, result: Any = None) -> None:
         """End as failed, which cancels ordinary owned work first."""
-        self._finish(Failed(error=OutcomeError(message=message, detail=encode(detail)), result=encode(result)))
+        error = OutcomeError(message=text("a failure's message", message), detail=encode(detail))
+        self._finish(Failed(error=error, result=encode(result)))
 
     def abort(self, reason: str | None = None, *, result: Any = None) -> None:
         """End as aborted."""
-        self._finish(Aborted(reason=reason, result=encode(result)))
+        said = None if reason is None else text("an abort's reason", reason)
+        self._finish(Aborted(reason=said, result=encode(result)))
 
     async def wait(
         self,
@@ -128,6 +132,10 @@ class RunTx(Tx):
         Raises InvalidTransition for a wait that could never end.
         """
         self._check_phase(then)
+        if policy not in get_args(JoinPolicy):
+            raise InvalidValue(f"policy must be one of {', '.join(get_args(JoinPolicy))}, got: {policy!r}")
+        if until is not None:
+            whole("until, a time in ms since the epoch,", until)
         awaited = [local_id(task, self.core.key) for task in on]
         for task in awaited:
             await self._check_awaited(task, policy)
@@ -148,6 +156,7 @@ class RunTx(Tx):
         """Keep a small value with the task until it ends; the first one kept under a name stays and is returned."""
         if isinstance(self._record.state, Completing):
             raise InvalidTransition("memos end with the outcome, and this commit has decided it")
+        valid_name("a memo's name", name)
         memos = dict(self._record.memos or {})
         if name not in memos:
             memos[name] = encode(value)
