@@ -8,6 +8,7 @@
       sqlite_thread               the connection's thread, which never keeps a process alive
       sqlite_writer               owning, writing, checkpointing one file
       sqlite_group                a group of batches as rows: tables; sqlite_documents: documents; sqlite_session: counters
+      sqlite_deletion             sessions that go, at once and then bit by bit
       sqlite_bulk                 statements for many rows at once
       sqlite_reading              the contract's questions; sqlite_reads: their queries; sqlite_document_reads: of documents
       sqlite_reader               anybody else's view of the file; sqlite_sizes: how much a session takes

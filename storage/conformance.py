@@ -17,9 +17,10 @@ from .conformance_batches import BatchConformance
 from .conformance_copies import CopyConformance
 from .conformance_documents import DocumentConformance
 from .conformance_scans import ScanConformance
+from .conformance_sessions import SessionConformance
 
 
-class StorageConformance(BatchConformance, ScanConformance, DocumentConformance, CopyConformance):
+class StorageConformance(BatchConformance, ScanConformance, DocumentConformance, CopyConformance, SessionConformance):
     """All of the storage contract that every backend shares.
 
     Override ``make_storage``. Set ``reopen_after_commit`` to close and open the store after each commit, which shows

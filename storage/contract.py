@@ -190,5 +190,13 @@ class Storage(Reading, Protocol):
         A session comes into being with its first batch. Cancelling the caller does not cancel the write.
         """
 
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session and everything in it; tell whether there was one.
+
+        It is gone at once and durably for every question and every later ``write``, which begins a new session of that
+        key; the space is reclaimed in small steps afterwards. Fails as ``write`` does; a backend that cannot delete raises
+        StorageRejected. Not to be called while somebody writes to the session.
+        """
+
     async def idle(self) -> None:
         """Use a moment in which nobody waits for a write, for housekeeping."""

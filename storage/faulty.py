@@ -127,6 +127,12 @@ class FaultyStorage:
         self.groups.append(list(batches))
         await self._meet(number, "after")
 
+    async def delete_session(self, key: str) -> bool:
+        """Let the inner storage delete a session, unless this one has failed."""
+        if self._failed:
+            raise StorageClosed("the store failed and must be opened again")
+        return await self._read(self.inner.delete_session, key)
+
     async def _meet(self, number: int, when: When) -> None:
         fault = self._faults.pop((number, when), None)
         if fault is not None:

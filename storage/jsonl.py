@@ -157,6 +157,11 @@ class JsonlStorage(MemoryStorage):
             self._publish(one)
         await self._reclaim([(one.session.key, side) for one in group for side in freed(one.session, one.batch)])
 
+    async def delete_session(self, key: str) -> bool:
+        """Refuse: commits of other sessions may be confirmed by this one's files, and confirm them."""
+        self._opened()
+        raise StorageRejected(f"a JSONL store cannot delete session {key!r}; export the others to a new store")
+
     def _prepare(self, batches: list[Batch]) -> list[Prepared]:
         """Check that every session will take its batches; leave the sessions as they are."""
         undo = Undo()

@@ -53,6 +53,8 @@ class MemoryStorage:
     def __init__(self, *, clock: Callable[[], int] | None = None) -> None:
         self._clock = clock or now_ms
         self._sessions: dict[str, MemorySession] = {}
+        self._numbers: dict[str, int] = {}
+        self._last_number = 0
         self._open = False
 
     async def open(self) -> None:
@@ -77,6 +79,13 @@ class MemoryStorage:
             except StorageRejected as error:
                 undo.roll_back()
                 raise StorageRejected(str(error), index=index) from None
+
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session and everything in it; tell whether there was one."""
+        self._check_open()
+        check_text(key)
+        self._numbers.pop(key, None)
+        return self._sessions.pop(key, None) is not None
 
     def _session_of(self, batch: Batch, undo: Undo) -> MemorySession:
         check_text(batch.session)
@@ -107,8 +116,16 @@ class MemoryStorage:
         """List sessions in the order of their creation."""
         self._check_open()
         order, after = read_cursor(cursor, "ascending", "ascending")
-        sessions = list(self._sessions.values())
-        return _page(range(1, len(sessions) + 1), order, after, limit, lambda number: sessions[number - 1].record())
+        sessions = self._numbered()
+        return _page(sessions, order, after, limit, lambda number: sessions[number].record())
+
+    def _numbered(self) -> dict[int, MemorySession]:
+        """Number the sessions in the order of their creation; a number is never used again."""
+        for key in self._sessions:
+            if key not in self._numbers:
+                self._last_number += 1
+                self._numbers[key] = self._last_number
+        return {self._numbers[key]: session for key, session in self._sessions.items()}
 
     async def due(self, now: int, limit: int) -> list[str]:
         """Name sessions whose ``wake`` is at or before ``now``, earliest first."""

@@ -118,6 +118,7 @@ class SqliteStorage(SqliteReading):
             raise
         self._engine = _Engine(writer, writing, reading)
         self._had_file = True
+        self._reclaim(self._engine)
         self._forgotten = weakref.finalize(self, _close_forgotten, self._engine)
 
     async def _close(self) -> None:
@@ -154,6 +155,28 @@ class SqliteStorage(SqliteReading):
         checkpoint_due = await writing.run(writer.write, writing.sqlite, batches)
         if checkpoint_due:
             writing.run_unwatched(partial(writer.checkpoint, writing.sqlite))
+
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session and everything in it; tell whether there was one.
+
+        It is gone when this returns; its rows are deleted afterwards, so many at a time that no write waits for long, and
+        go on being deleted after the next open. The space is used again; the file does not shrink.
+        """
+        engine = self._opened()
+        found = await engine.writing.run(engine.writer.delete_session, engine.writing.sqlite, key)
+        if found:
+            self._reclaim(engine)
+        return found
+
+    def _reclaim(self, engine: _Engine) -> None:
+        """Reclaim deleted sessions step by step, each behind the writes that came meanwhile."""
+        connection = engine.writing.sqlite
+
+        def step() -> None:
+            if engine.writer.reclaim(connection):
+                engine.writing.run_unwatched(step)
+
+        engine.writing.run_unwatched(step)
 
     async def idle(self) -> None:
         """Use a moment in which nobody waits for a write: keep the log short."""

@@ -46,7 +46,7 @@ def both_orders(sql: str) -> Statement:
 
 FIND_SESSION = "SELECT sid FROM sessions WHERE key = ?"
 SESSION = "SELECT key, created_at, seq, last_id, wake FROM sessions WHERE key = ?"
-SESSIONS = "SELECT sid, key, created_at, seq, last_id, wake FROM sessions WHERE sid > ? ORDER BY sid LIMIT ?"
+SESSIONS = "SELECT sid, key, created_at, seq, last_id, wake FROM sessions WHERE sid > ? AND key IS NOT NULL ORDER BY sid LIMIT ?"
 DUE = "SELECT key FROM sessions WHERE wake IS NOT NULL AND wake <= ? ORDER BY wake, sid LIMIT ?"
 NEXT_WAKE = "SELECT wake FROM sessions WHERE wake IS NOT NULL AND wake > ? ORDER BY wake LIMIT 1"
 

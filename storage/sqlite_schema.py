@@ -28,7 +28,7 @@ CREATE TABLE meta (                  -- one row
 );
 CREATE TABLE sessions (
     sid INTEGER PRIMARY KEY,
-    key TEXT UNIQUE,                 -- never null; not declared so, because counters are upserted without it
+    key TEXT UNIQUE,                 -- null: the session was deleted, and its rows are being reclaimed
     created_at INTEGER,
     seq INTEGER NOT NULL,
     last_id INTEGER NOT NULL,

@@ -18,7 +18,9 @@ COUNTS = {
 
 BUSY = """
 SELECT key FROM sessions
-WHERE sid IN (SELECT rid >> 32 FROM live_tasks UNION SELECT rid >> 32 FROM submissions WHERE settled = 0) ORDER BY sid"""
+WHERE key IS NOT NULL AND sid IN (
+    SELECT rid >> 32 FROM live_tasks UNION SELECT rid >> 32 FROM submissions WHERE settled = 0
+) ORDER BY sid"""
 
 
 class SessionSizes(msgspec.Struct, frozen=True, rename="camel"):

@@ -1,13 +1,14 @@
 """The writing side of a SQLite store: what its one writing connection does, on that connection's thread."""
 
 import sqlite3
-from collections.abc import Callable, Sequence
-from contextlib import ExitStack, suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from .errors import StorageClosed, StorageError, StorageFenced, StorageRejected
 from .owner import OwnerLock
 from .records import Batch
+from .sqlite_deletion import forget_session, has_deleted, reclaim_some
 from .sqlite_errors import data_errors, storage_errors
 from .sqlite_group import Group
 from .sqlite_schema import WAL_IDLE_BYTES, WAL_LIMIT_BYTES, Durability, open_writer, read_fence, take_fence
@@ -65,17 +66,23 @@ class SqliteWriter:
 
     def write(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> bool:
         """Store a group; tell whether the log is so long that a checkpoint is due."""
+        with self._outcome_known_or_failed():
+            self._write_or_blame(connection, batches)
+        return self._wal_size() > self._forced_at
+
+    @contextmanager
+    def _outcome_known_or_failed(self) -> Iterator[None]:
+        """Write nothing more after a block whose outcome is unknown."""
         if self.failed is not None:
             raise StorageClosed(f"{self.path} failed and must be opened again: {self.failed}")
         try:
             with storage_errors(self.path):
-                self._write_or_blame(connection, batches)
+                yield
         except (StorageRejected, StorageFenced):
             raise
         except BaseException as error:
             self.failed = error
             raise
-        return self._wal_size() > self._forced_at
 
     def _write_or_blame(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> None:
         try:
@@ -85,16 +92,45 @@ class SqliteWriter:
             raise
 
     def _write(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> None:
-        if self._identity() != self._file:
-            raise StorageError(f"{self.path} was replaced by another file while it was open")
+        self._check_file()
         with transaction(connection):
-            if read_fence(connection) != self._fence:
-                raise StorageFenced(f"{self.path} has a newer owner; this one can only close")
+            self._check_fence(connection)
             states = self._run_group(connection, batches, self._known)
         self._checkpointed = False
         if len(self._known) > KNOWN_SESSIONS:
             self._known.clear()
         self._known.update(states)
+
+    def delete_session(self, connection: sqlite3.Connection, key: str) -> bool:
+        """Let a session be gone; tell whether there was one. ``reclaim`` gets its space back."""
+        with self._outcome_known_or_failed():
+            self._check_file()
+            with data_errors(), transaction(connection):
+                self._check_fence(connection)
+                found = forget_session(connection, key)
+            self._known.pop(key, None)
+            self._checkpointed = False
+            return found
+
+    def reclaim(self, connection: sqlite3.Connection) -> bool:
+        """Delete some rows of deleted sessions; tell whether there may be more. What fails is tried after the next open."""
+        with suppress(sqlite3.Error, StorageFenced):
+            if self.failed is None and has_deleted(connection):
+                with transaction(connection):
+                    self._check_fence(connection)
+                    reclaim_some(connection)
+                if self._wal_size() > self._forced_at:
+                    self.checkpoint(connection)
+                return True
+        return False
+
+    def _check_file(self) -> None:
+        if self._identity() != self._file:
+            raise StorageError(f"{self.path} was replaced by another file while it was open")
+
+    def _check_fence(self, connection: sqlite3.Connection) -> None:
+        if read_fence(connection) != self._fence:
+            raise StorageFenced(f"{self.path} has a newer owner; this one can only close")
 
     def _run_group(
         self, connection: sqlite3.Connection, batches: Sequence[Batch], known: dict[str, SessionState]

@@ -4,10 +4,17 @@ import re
 import sqlite3
 
 import pytest
-from perdure.storage import sqlite_document_reads, sqlite_documents, sqlite_group, sqlite_reads, sqlite_schema
+from perdure.storage import (
+    sqlite_deletion,
+    sqlite_document_reads,
+    sqlite_documents,
+    sqlite_group,
+    sqlite_reads,
+    sqlite_schema,
+)
 from perdure.storage.sqlite_bulk import SIZES, widen
 
-MODULES = (sqlite_reads, sqlite_document_reads, sqlite_group, sqlite_documents)
+MODULES = (sqlite_reads, sqlite_document_reads, sqlite_group, sqlite_documents, sqlite_deletion)
 SORTED = {"LIVE_IN_SCOPE", "EVER_IN_SCOPE"}
 """One scope's documents are found by address and sorted by id for the page."""
 

@@ -1,0 +1,183 @@
+"""How SQLite deletes a session: gone at once, reclaimed in small steps, whatever happens meanwhile."""
+
+import asyncio
+import os
+import signal
+import sqlite3
+from functools import partial
+
+import pytest
+from perdure.storage import sqlite_deletion, sqlite_writer
+from perdure.storage.conformance_rig import Rig, conversation, entry, fails
+from perdure.storage.conformance_sessions import assert_empty, fill
+from perdure.storage.errors import StorageClosed, StorageError
+from perdure.storage.sqlite import SqliteStorage
+
+from .support import with_store
+from .test_failures import Breaking
+
+TABLES = ("sessions", "conversations", "entries", "live_tasks", "ended_tasks", "submissions", "documents", "revisions")
+
+
+def rows(path):
+    """Count the rows of every table."""
+    connection = sqlite3.connect(path)
+    counts = {table: connection.execute(f"SELECT count(*) FROM {table}").fetchone()[0] for table in TABLES}
+    assert connection.execute("PRAGMA integrity_check").fetchone() == ("ok",)
+    connection.close()
+    return counts
+
+
+async def fill_both(rig):
+    """Store a session of more than two steps, and a neighbour."""
+    for one in (rig, rig.other("neighbour")):
+        await fill(one)
+    await rig.commit(*(entry(rig.id()) for _ in range(700)))
+
+
+async def reclaimed(storage):
+    """Wait until the writing thread has nothing left to reclaim."""
+    writing = storage._engine.writing
+    while await writing.run(sqlite_deletion.has_deleted, writing.sqlite):
+        pass
+
+
+def test_every_row_of_a_deleted_session_is_reclaimed_and_no_other(tmp_path):
+    path = tmp_path / "s.db"
+    with_store(path, lambda rig: fill(rig.other("neighbour")))
+    alone = rows(path)
+    path.unlink()
+
+    async def body(rig):
+        await fill_both(rig)
+        assert await rig.storage.delete_session("session")
+        await assert_empty(rig)
+        await reclaimed(rig.storage)
+
+    with_store(path, body)
+    assert rows(path) == alone
+
+
+def test_a_write_waits_for_one_step_at_most(tmp_path, monkeypatch):
+    steps = []
+    reclaim = sqlite_writer.reclaim_some
+    monkeypatch.setattr(sqlite_writer, "reclaim_some", lambda connection: steps.append(1) or reclaim(connection))
+    monkeypatch.setattr(sqlite_deletion, "STEP_ROWS", 4)
+
+    async def body(rig):
+        await fill_both(rig)
+        other = rig.other("neighbour")
+        other.seq, other.last_id = 2, 6
+        await rig.storage.delete_session("session")
+        for _ in range(5):
+            before = len(steps)
+            await other.commit(entry(other.id()))
+            assert len(steps) - before <= 2
+        assert len(steps) < 100, "it was all reclaimed before"
+        await reclaimed(rig.storage)
+
+    with_store(tmp_path / "s.db", body)
+    assert len(steps) > 100
+
+
+def test_a_step_deletes_only_so_many_rows(tmp_path, monkeypatch):
+    monkeypatch.setattr(sqlite_deletion, "STEP_ROWS", 5)
+    with_store(tmp_path / "s.db", fill)
+    connection = sqlite3.connect(tmp_path / "s.db", isolation_level=None)
+    sqlite_deletion.forget_session(connection, "session")
+    changes = []
+    while sqlite_deletion.has_deleted(connection):
+        before = connection.total_changes
+        sqlite_deletion.reclaim_some(connection)
+        changes.append(connection.total_changes - before)
+    connection.close()
+    assert sum(changes) == 9
+    assert max(changes) <= 5 + 1
+    assert len(changes) >= 2
+
+
+def test_an_owner_that_is_killed_while_it_reclaims_is_gone_on_from(tmp_path):
+    path = tmp_path / "s.db"
+    with_store(path, lambda rig: fill(rig.other("neighbour")))
+    alone = rows(path)
+    for steps in (1, 2, 3):
+        path.unlink()
+        with_store(path, fill_both)
+        kill_in_step(path, steps)
+        left = rows(path)
+        assert left["sessions"] == 2
+        assert left["entries"] > alone["entries"] or steps == 3
+
+        async def go_on(rig):
+            await assert_empty(rig)
+            assert [row.key for row in (await rig.storage.sessions(9)).items] == ["neighbour"]
+            again = Rig(rig.storage, reopen=False)
+            await fill(again)
+            await reclaimed(rig.storage)
+            assert await rig.storage.delete_session("session")
+            await reclaimed(rig.storage)
+
+        with_store(path, go_on)
+        assert rows(path) == alone
+
+
+def kill_in_step(path, step):
+    """Delete the session in a process that is killed in the middle of so many steps."""
+    child = os.fork()
+    if child == 0:
+        left = [step]
+        reclaim = sqlite_writer.reclaim_some
+
+        def dying(connection):
+            reclaim(connection)
+            left[0] -= 1
+            if left[0] == 0:
+                os.kill(os.getpid(), signal.SIGKILL)
+
+        sqlite_writer.reclaim_some = dying
+
+        async def run():
+            storage = SqliteStorage(path)
+            await storage.open()
+            await storage.delete_session("session")
+            await asyncio.Event().wait()
+
+        try:
+            asyncio.run(run())
+        finally:
+            os._exit(1)
+    assert os.WIFSIGNALED(os.waitpid(child, 0)[1])
+
+
+@pytest.mark.parametrize("moment", ["UPDATE sessions SET key", "COMMIT"])
+def test_a_deletion_whose_outcome_is_unknown_stops_the_store(tmp_path, moment):
+    async def body(rig):
+        await fill(rig)
+        writing = rig.storage._engine.writing
+        writing._connection = Breaking(writing.sqlite, moment)
+        await fails(StorageError, rig.storage.delete_session("session"))
+        await fails(StorageClosed, rig.storage.delete_session("session"))
+        await fails(StorageClosed, rig.storage.write([rig.batch()]))
+        writing._connection = writing._connection.inner
+        await rig.restart()
+        assert await rig.storage.session("session") is not None
+
+    with_store(tmp_path / "s.db", body)
+
+
+def test_a_reclamation_that_fails_is_tried_after_the_next_open_and_stops_nobody(tmp_path):
+    async def body(rig):
+        await fill_both(rig)
+        writing = rig.storage._engine.writing
+        whole, writing._connection = writing._connection, Breaking(writing.sqlite, "\nDELETE")
+        assert await rig.storage.delete_session("session")
+        other = rig.other("neighbour")
+        other.seq, other.last_id = 2, 6
+        await other.commit(conversation(other.id()))
+        assert await writing.run(partial(sqlite_deletion.has_deleted, whole))
+        writing._connection = whole
+        await rig.restart()
+        await reclaimed(rig.storage)
+
+    with_store(tmp_path / "s.db", body)
+    assert rows(tmp_path / "s.db")["entries"] == 1
