@@ -25,7 +25,7 @@ from ..conversation.builtin import (
 from ..conversation.choice import model_name, model_ref
 from ..conversation.context import ContextView
 from ..conversation.handles import Conversation
-from ..conversation.inbox import answered, final_boundary, place_selected, settle_inputs, unanswered
+from ..conversation.inbox import answered, end_run, final_boundary, place_selected, settle_inputs, why_unanswered
 from ..conversation.settings import RetryPolicy, Settings
 from ..models import (
     AssistantMessage,
@@ -48,7 +48,7 @@ from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import results
-from .partials import commit_partial, take_partial
+from .partials import commit_partial, keep_partial, pop_partial, take_partial
 from .prompt import plan, render, shown_sections
 from .pump import Pump
 from .registry import PromptInput, Registry, Resolved
@@ -167,14 +167,12 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
 
     @staticmethod
     async def undecided(tx: BaseTx, record: TaskRecord) -> None:
-        """Settle the run of a generation that faulted or was orphaned."""
+        """Settle the run of a generation that faulted or was orphaned. That nothing may prevent, so it comes first."""
         live = await tx.doc(LiveDoc, record.conversation_id)
         if _runs(live, record.id):
-            outcome: Any = record.state.outcome  # type: ignore[union-attr]
-            await take_partial(tx, record.conversation_id)
-            faulted = getattr(outcome, "error", None)
-            reason, detail = ("faulted", faulted.message) if faulted is not None else (outcome.reason, None)
-            await end_run(tx, record.conversation_id, reason, detail)
+            shown = pop_partial(live)
+            await end_run(tx, record.conversation_id, *why_unanswered(record))
+            await keep_partial(tx, record.conversation_id, shown)
 
 
 # --- preparing and asking
@@ -293,15 +291,6 @@ async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) 
     live = await tx.doc(LiveDoc, run.conversation_id)
     if _runs(live, run.id):
         await end_run(tx, run.conversation_id, reason, detail)
-
-
-async def end_run(tx: BaseTx, conversation_id: int, reason: str, detail: Json = None) -> None:
-    """End a run without an answer. What is queued stays queued."""
-    live = await tx.doc(LiveDoc, conversation_id)
-    inputs = list(live["run"]["inputs"])
-    for name in ("run", "generation", "tools"):
-        live.pop(name, None)
-    await settle_inputs(tx, inputs, unanswered(reason, detail))
 
 
 # --- tool rounds

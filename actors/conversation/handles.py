@@ -36,7 +36,7 @@ from .builtin import LiveDoc
 from .choice import Agent, configure
 from .context import ContextView, derive
 from .errors import Unanswered
-from .inbox import UserInput, WhenBusy, submit_input, withdraw_inputs
+from .inbox import UserInput, WhenBusy, heal_run, submit_input, withdraw_inputs
 from .transcripts import Transcripts
 from .view import watch_conversation
 
@@ -168,6 +168,7 @@ class Conversation(_Handle):
         core = await self._core()
         await self._exists(core)
         async with Commit(core, lambda: Tx(core, self.id)) as tx:
+            await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
             for task in list(core.forest.ownership.work(self.id)):
                 await tx.mark_task(task)

@@ -8,9 +8,10 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import Any, Literal, Protocol, get_args
 
 import msgspec
+import structlog
 
 from ...chord import Draft, valid_text
-from ...storage.records import Json, JsonObject, SubmissionRecord
+from ...storage.records import Faulted, Json, JsonObject, Orphaned, SubmissionRecord, TaskRecord, Terminal
 from ..models import Content, Image, UserMessage, to_json
 from ..models.repair import valid_json
 from ..session.errors import InvalidValue, UnknownRecord
@@ -18,6 +19,8 @@ from ..session.tx import BaseTx
 from .builtin import InboxDoc, LiveDoc, UserEntry
 from .errors import ConversationBusy, RequestIdReused, SubmissionTooLarge
 from .settings import QueueMode, Settings
+
+log = structlog.get_logger("perdure.conversation")
 
 UserInput = str | list[Content]
 WhenBusy = Literal["steer", "follow_up", "reject"]
@@ -90,6 +93,7 @@ async def submit_input(
 async def _admit(
     tx: BaseTx, conversation_id: int, content: Json, when_busy: WhenBusy, request_id: str | None
 ) -> SubmissionRecord:
+    await heal_run(tx, conversation_id)
     live = await tx.doc(LiveDoc, conversation_id)
     inbox = await tx.doc(InboxDoc, conversation_id)
     busy = "run" in live
@@ -180,10 +184,10 @@ async def final_boundary(tx: BaseTx, conversation_id: int) -> None:
 async def settle_inputs(
     tx: BaseTx, inputs: Iterable[int], change: Callable[[SubmissionRecord], SubmissionRecord]
 ) -> None:
-    """Settle the placed inputs among ``inputs``; what is settled already stays as it is."""
+    """Settle the placed inputs among ``inputs``; what is settled already, or is not there, stays as it is."""
     for submission in inputs:
-        record = await _known(tx, submission)
-        if not record.settled:
+        record = await tx.submission(submission)
+        if record is not None and not record.settled:
             tx.put_submission(change(record))
 
 
@@ -195,6 +199,33 @@ def answered(entry: int) -> Callable[[SubmissionRecord], SubmissionRecord]:
 def unanswered(reason: str, detail: Json = None) -> Callable[[SubmissionRecord], SubmissionRecord]:
     """Make the change of an input that gets no answer."""
     return lambda record: msgspec.structs.replace(record, status="unanswered", reason=reason, detail=detail)
+
+
+def why_unanswered(record: TaskRecord | None) -> tuple[str, Json]:
+    """Give the reason, and its detail, why the inputs of a task get no answer that ended without settling them."""
+    outcome = record.state.outcome if record is not None and isinstance(record.state, Terminal) else None
+    if isinstance(outcome, Orphaned):
+        return outcome.reason, None
+    return "faulted", outcome.error.message if isinstance(outcome, Faulted) else None
+
+
+async def end_run(tx: BaseTx, conversation_id: int, reason: str, detail: Json = None) -> None:
+    """End a run without an answer. What is queued stays queued."""
+    live = await tx.doc(LiveDoc, conversation_id)
+    inputs = list(live["run"]["inputs"])
+    for name in ("run", "generation", "tools"):
+        live.pop(name, None)
+    await settle_inputs(tx, inputs, unanswered(reason, detail))
+
+
+async def heal_run(tx: BaseTx, conversation_id: int) -> None:
+    """End a run that nobody answers any more: its task has ended without doing so, as it may if cleaning up after it failed."""
+    live = await tx.doc(LiveDoc, conversation_id)
+    if "run" not in live or tx.core.forest.is_live(live["run"]["taskId"]):
+        return
+    record = await tx.task(live["run"]["taskId"])
+    log.error("run_without_task", session=tx.core.key, conversation=conversation_id, task=live["run"]["taskId"])
+    await end_run(tx, conversation_id, *why_unanswered(record))
 
 
 async def withdraw_inputs(tx: BaseTx, conversation_id: int) -> None:
