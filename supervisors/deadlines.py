@@ -17,6 +17,9 @@ class Deadlines(Generic[K]):
     def __len__(self) -> int:
         return len(self._when)
 
+    def __contains__(self, key: object) -> bool:
+        return key in self._when
+
     def set(self, key: K, when: int) -> None:
         """Give a key its deadline, in place of the one that it had."""
         self._when[key] = when

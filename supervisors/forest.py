@@ -19,6 +19,14 @@ class Forest:
         self.ownership = Ownership()
         self._records: dict[int, TaskRecord] = {}
         self._waiters: dict[int, set[int]] = {}
+        self._awaited: dict[int, int] = {}
+        """How many live tasks each waiting task still waits for."""
+        self._condemned: set[int] = set()
+        """Waiting tasks whose wait has condemned the others already."""
+        self._condemned_since: set[int] = set()
+        """Those of them that have since the last checkpoint."""
+        self._over: set[int] = set()
+        """Waiting tasks with nothing left to wait for, or with an abort mark."""
         self._intents: set[int] = set()
         self._before: dict[int, TaskRecord | None] = {}
         self._active: set[int] = set()
@@ -53,7 +61,7 @@ class Forest:
 
     def wake(self) -> int | None:
         """Tell when the session must be active without being asked: 0 for now, a stored deadline in ms, or never."""
-        return 0 if self._active else self.deadline()
+        return 0 if self._active or self._over else self.deadline()
 
     def deadline(self) -> int | None:
         """Tell the earliest deadline (ms) that was not taken yet."""
@@ -64,7 +72,22 @@ class Forest:
 
         A deadline is taken once: a task that then still waits for others is looked at again when those end.
         """
-        return self._deadlines.take_due(now)
+        due = self._deadlines.take_due(now)
+        for task in due:
+            self._judge(task)
+        return due
+
+    def wait_is_over(self, task: int, wait: Waiting, now: int) -> bool:
+        """Whether everything that a task waits for has ended and its time has come (``now`` in ms)."""
+        return self._awaited[task] == 0 and (wait.until is None or wait.until <= now)
+
+    def condemn_once(self, waiter: int) -> bool:
+        """Note that a wait condemns its others; False when it has done so before."""
+        if waiter in self._condemned:
+            return False
+        self._condemned.add(waiter)
+        self._condemned_since.add(waiter)
+        return True
 
     def below_intent(self, task: int) -> bool:
         """Whether some live owner above is cancelled without a background task in between. Free when nothing is."""
@@ -90,6 +113,7 @@ class Forest:
 
     def checkpoint(self) -> None:
         """Keep all changes so far."""
+        self._condemned_since.clear()
         self._before.clear()
         self.ownership.checkpoint()
 
@@ -98,10 +122,14 @@ class Forest:
         for task, old in self._before.items():
             self._replace(task, old)
         self._before.clear()
+        self._condemned -= self._condemned_since
+        self._condemned_since.clear()
         self.ownership.rollback()
 
     def _replace(self, task: int, record: TaskRecord | None) -> None:
         self._unlink(task)
+        if (record is None) == (task in self._records):
+            self._count(task, -1 if record is None else 1)
         if record is None:
             self._records.pop(task, None)
             return
@@ -113,19 +141,39 @@ class Forest:
         if isinstance(record.state, Waiting):
             self._link_wait(task, record.state)
 
+    def _count(self, task: int, change: int) -> None:
+        """Have those who wait for a task take note that it has become live, or has ended."""
+        for waiter in self._waiters.get(task, ()):
+            self._awaited[waiter] += change
+            self._judge(waiter)
+
+    def _judge(self, waiter: int) -> None:
+        """Take note of whether a waiting task has anything left to wait for."""
+        record = self._records[waiter]
+        if record.abort_requested or (self._awaited[waiter] == 0 and waiter not in self._deadlines):
+            self._over.add(waiter)
+        else:
+            self._over.discard(waiter)
+
     def _link_wait(self, task: int, wait: Waiting) -> None:
-        for awaited in wait.on:
-            self._waiters.setdefault(awaited, set()).add(task)
+        awaited = set(wait.on)
+        for other in awaited:
+            self._waiters.setdefault(other, set()).add(task)
+        self._awaited[task] = sum(other in self._records for other in awaited)
         if wait.until is not None:
             self._deadlines.set(task, wait.until)
+        self._judge(task)
 
     def _unlink(self, task: int) -> None:
         self._intents.discard(task)
         self._active.discard(task)
         self._deadlines.drop(task)
+        self._awaited.pop(task, None)
+        self._condemned.discard(task)
+        self._over.discard(task)
         old = self._records.get(task)
         if old is not None and isinstance(old.state, Waiting):
-            for awaited in old.state.on:
+            for awaited in set(old.state.on):
                 self._drop_waiter(awaited, task)
 
     def _drop_waiter(self, awaited: int, task: int) -> None:

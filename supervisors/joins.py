@@ -1,9 +1,9 @@
-"""Join policies: when a task that waits on others may go on, and whom a failure condemns.
+"""Join policies: what counts as a failure, and whom one condemns.
 
 Pure functions over records. Proved by tests/supervisors/test_settlement.py.
 """
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 
 from ..storage.records import Completed, Completing, Outcome, TaskRecord, Terminal, Waiting
 
@@ -23,11 +23,6 @@ def has_failed(record: TaskRecord) -> bool:
 def has_intent(record: TaskRecord) -> bool:
     """Whether a live task's own record says that the work below it is to be cancelled."""
     return record.live and (record.abort_requested or has_failed(record))
-
-
-def may_resume(wait: Waiting, is_live: Callable[[int], bool], now: int) -> bool:
-    """Whether a wait is over: everything waited on has ended and the time has come (``now`` in ms)."""
-    return (wait.until is None or wait.until <= now) and not any(is_live(task) for task in wait.on)
 
 
 def condemned(wait: Waiting, failed: int) -> Iterator[int]:

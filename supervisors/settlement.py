@@ -13,7 +13,7 @@ import msgspec
 
 from ..storage.records import Completing, Pending, Running, TaskRecord, Terminal, Waiting
 from .forest import Forest
-from .joins import condemned, has_failed, has_intent, may_resume
+from .joins import condemned, has_failed, has_intent
 
 
 class Settlement(msgspec.Struct):
@@ -52,7 +52,7 @@ def turn(forest: Forest, record: TaskRecord, now: int) -> Literal["run", "abort"
     if not record.background and forest.below_intent(record.id):
         return None
     if isinstance(record.state, Waiting):
-        return "run" if may_resume(record.state, forest.is_live, now) else None
+        return "run" if forest.wait_is_over(record.id, record.state, now) else None
     return "run"
 
 
@@ -121,7 +121,9 @@ class _Pass:
     def _fail_fast(self, failed: int) -> None:
         for waiter in self.forest.waiters(failed):
             wait = self.forest.get(waiter)
-            if wait is not None and isinstance(wait.state, Waiting):
+            if wait is None or not isinstance(wait.state, Waiting) or wait.state.policy != "failFast":
+                continue
+            if self.forest.condemn_once(waiter):
                 for task in condemned(wait.state, failed):
                     self._condemn(task)
 

@@ -19,6 +19,8 @@ def parts(forest):
     return {
         "records": dict(forest._records),
         "waiters": {awaited: set(waiters) for awaited, waiters in forest._waiters.items()},
+        "awaited": dict(forest._awaited),
+        "over": set(forest._over),
         "intents": set(forest._intents),
         "active": set(forest._active),
         "deadlines": dict(forest._deadlines._when),
@@ -643,6 +645,34 @@ def test_a_fan_of_owned_tasks_that_end_one_by_one_costs_a_step_each(monkeypatch)
         settle(forest, [tid], NOW)
     assert len(forest) == 0
     assert len(looks) + len(background) <= 20 * len(fan)
+
+
+def test_a_waiter_for_many_is_looked_at_each_time_at_the_cost_of_one(monkeypatch):
+    forest = chain_of(1)
+    fan = range(10, 2_010)
+    for tid in fan:
+        forest.put(task(tid, 1, 2, state=RUNNING))
+    forest.put(with_state(forest.get(2), waiting(fan, "failFast")))
+    forest.checkpoint()
+    looks = count_calls(monkeypatch, Forest, "get")
+    for tid in fan:
+        assert turn(forest, forest.get(2), NOW) is None
+        hold(forest, tid, FAILED)
+        assert 2 in settle(forest, [tid], NOW).candidates
+        forest.checkpoint()
+    assert turn(forest, forest.get(2), NOW) == "run"
+    assert len(looks) <= 20 * len(fan)
+
+
+def test_a_session_with_a_wait_that_is_over_must_be_awake_at_once():
+    """Also when nothing runs: the waiter's code may have been missing when its wait ended."""
+    bench = tree((None, RUNNING), (None, RUNNING))
+    bench.wait(2, [3])
+    bench.keep()
+    bench.finish(3)
+    bench.keep()
+    assert not bench.forest._active
+    assert bench.forest.wake() == 0
 
 
 def test_a_failure_that_is_told_twice_marks_once():
