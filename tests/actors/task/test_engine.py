@@ -879,6 +879,32 @@ def test_opening_a_store_whose_consequences_are_all_drawn_writes_nothing(place):
     asyncio.run(main())
 
 
+def test_a_task_that_was_blocked_as_its_wait_ended_goes_on_at_the_next_open_with_its_code(place):
+    """Nobody asks for the session: what it has to do is stored with it."""
+
+    async def main():
+        script = Script()
+        other = scripted(name="test.other")
+        async with opened(place.store(), script, Scripted, other) as system:
+            session, root = await home(system)
+            script.gate("run:awaited")
+            awaited = await start(root, "awaited", kind=other)
+            script.on("a", run=lambda run: run.wait([awaited], then=Scripted.Resume()))
+            task = await start(root, "a")
+            await script.began("run:a", "run:awaited")
+            await turns()
+            definitions(session).uninstall("test.script")
+            script.open("run:awaited")
+            await awaited.settled()
+            await turns()
+            assert (await engine(session)).blocked[task.id].reason == "missing_task"
+        async with opened(place.store(), script) as system:
+            await script.began("resume:a")
+            await ref(system, task.id).settled()
+
+    asyncio.run(main())
+
+
 def test_a_background_ancestor_that_has_ended_is_still_a_boundary_after_a_restart(place):
     """SC-46."""
 
