@@ -11,6 +11,7 @@ This module puts the rooms together and decides nothing itself. Proved by tests/
 import asyncio
 import os
 from collections.abc import Iterable
+from contextlib import suppress
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
@@ -26,11 +27,12 @@ from .agent.generation import Generation, GenerationRunner
 from .agent.registry import Extension, Registry
 from .agent.tooltask import ToolTask
 from .conversation.builtin import create_documents
+from .conversation.context import check_messages
 from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
 from .conversation.settings import Settings
 from .models import Model, Models
-from .runtime import ActorDead, ActorSystem, Backoff, ChildSpec, Clock, Supervisor
+from .runtime import ActorDead, ActorSystem, Backoff, ChildSpec, Clock, Supervisor, SystemStopped
 from .runtime.background import BackgroundThread
 from .session.actors import Due, Environment, SessionActor, Sessions, check_key
 from .session.core import SessionCore
@@ -178,6 +180,8 @@ class System:
     async def close(self) -> None:
         """Stop everything and give up the store. Running work is not ended: the next owner goes on with it."""
         self._closing = True
+        for core in self._sessions.active() if self._sessions is not None else ():
+            core.seal()  # all at once: no commit may come between the first refusal and the last
         self._changed.set()
         if self._actors is not None:
             await self._actors.stop()
@@ -187,6 +191,7 @@ class System:
         storage = self._store.storage
         hooks = Hooks()
         hooks.conversation_created.append(create_documents)
+        hooks.check_entry.append(check_messages)
         hooks.withdrawn.append(withdraw_inputs)
         hooks.undecided.append(self._undecided)
         environment = Environment(
@@ -279,10 +284,16 @@ class System:
 
     def _make_scheduler(self, core: SessionCore, actor: SessionActor) -> Engine:
         def start(engine: Engine, invocation: Invocation) -> None:
-            child = ChildSpec(f"{core.key}/{invocation.task}", TaskActor, (engine, invocation), restart="transient")
-            actor.start_child(child)
+            child = ChildSpec(
+                f"task:{core.key}/{invocation.task}", TaskActor, (engine, invocation), restart="transient"
+            )
+            with suppress(ActorDead, SystemStopped):  # the session is ending; its next life starts what it left
+                actor.start_child(child)
 
-        return Engine(core, self.services.get(Definitions), start)
+        def kill(engine: Engine, invocation: Invocation) -> None:
+            self.kill(f"task:{core.key}/{invocation.task}")
+
+        return Engine(core, self.services.get(Definitions), start, kill)
 
     async def _undecided(self, tx: Any, record: TaskRecord) -> None:
         definition = self.services.get(Definitions).get(record.kind)

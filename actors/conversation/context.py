@@ -46,6 +46,15 @@ def derive(entries: Sequence[EntryRecord]) -> ContextView:
     return ContextView(head=head, entries=active, contributions=contributions, messages=lead(messages))
 
 
+def check_messages(entry: EntryRecord) -> None:
+    """Refuse an entry whose messages no context could be derived from. Raises MessageInvalid."""
+    for message in entry.model or ():
+        from_json(message)
+    for edit in entry.edits or ():
+        for message in edit.messages or ():
+            from_json(message)
+
+
 def active_range(entries: Sequence[EntryRecord], head: EntryRecord | None) -> list[EntryRecord]:
     """The head marker, then the unmarked entries from its target on; without a marker, everything."""
     if head is None or head.head is None:

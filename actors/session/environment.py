@@ -3,7 +3,7 @@
 from collections.abc import Awaitable, Callable, Iterable
 from typing import Any, Protocol, TypeVar, cast
 
-from ...storage.records import ConversationRecord, TaskRecord
+from ...storage.records import ConversationRecord, EntryRecord, TaskRecord
 from .errors import UnknownRecord
 
 S = TypeVar("S")
@@ -31,6 +31,8 @@ class Hooks:
 
     def __init__(self) -> None:
         self.conversation_created: list[Callable[[Any, ConversationRecord], Awaitable[None]]] = []
+        self.check_entry: list[Callable[[EntryRecord], None]] = []
+        """Called with entries that are about to be appended; what it raises is raised to whoever appends."""
         self.undecided: list[Callable[[Any, TaskRecord], Awaitable[None]]] = []
         """Called for tasks that became terminal with an outcome that none of their own code decided: faulted, orphaned."""
         self.withdrawn: list[Callable[[Any, int], Awaitable[None]]] = []

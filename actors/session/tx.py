@@ -216,6 +216,8 @@ class BaseTx:
             edits=None if edits is None else context_edits(edits),
             by_task_id=self.by_task,
         )
+        for check in self.core.hooks.check_entry:
+            check(record)
         self.rows[entry_id] = record
         return record
 

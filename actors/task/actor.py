@@ -32,6 +32,8 @@ class TaskActor(Actor):
         self._engine = engine
         self._core = engine.core
         self._invocation = invocation
+        if invocation.run is not None:
+            invocation.run.ended = True  # code of a killed actor before this one may still be running
         self._error: BaseException | None = None
 
     def on_start(self) -> None:
@@ -48,7 +50,8 @@ class TaskActor(Actor):
             if not self._invocation.signalled:
                 raise
         except (SessionFailed, SessionClosed):
-            pass
+            if self._core.usable:
+                raise
         finally:
             self._invocation.handler = None
         self.stop()
@@ -66,6 +69,7 @@ class TaskActor(Actor):
                 return
             assert isinstance(record.state, Running)
             ran = record.state.checkpoint
+            await self._core.drained()  # the checkpoint, and all that it could depend on
             await self._run_phase(record)
 
     def _handed_over(self, record: TaskRecord, ran: object) -> bool:
@@ -82,16 +86,17 @@ class TaskActor(Actor):
         run: Run[Any] | None = None
         try:
             assert isinstance(record.state, Running)
-            run = Run(self._core, record, definition, self._invocation.mode)
+            run = self._invocation.run = Run(self._core, record, definition, self._invocation.mode)
             state = definition.decode_state(record.state.checkpoint)
             handler = definition.abort if self._invocation.mode == "abort" else definition.handler(state)
             await handler(run, state)
-        except (SessionFailed, SessionClosed):
-            self._core.check()
-            raise
+        except (SessionFailed, SessionClosed) as error:
+            self._core.check()  # another session's end is a failure like any other
+            self._error = error
         except asyncio.CancelledError as error:
-            if _told_to_stop():
+            if self._invocation.signalled or not self.actor_ref.is_alive():
                 raise
+            _take_back_cancel()  # user code has cancelled itself
             self._error = error
         except BaseException as error:  # noqa: BLE001
             self._error = error
@@ -117,7 +122,7 @@ class TaskActor(Actor):
             self._core.fail(error)
 
 
-def _told_to_stop() -> bool:
-    """Whether a CancelledError is somebody's cancel of this task, not one that user code let out of its own."""
+def _take_back_cancel() -> None:
     current = asyncio.current_task()
-    return current is not None and current.cancelling() > 0
+    while current is not None and current.cancelling():
+        current.uncancel()

@@ -8,7 +8,7 @@ Proved by tests/actors/task/test_engine.py.
 import asyncio
 from collections.abc import Callable, Coroutine, Iterable
 from contextvars import Context
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 import structlog
@@ -24,6 +24,9 @@ from .definition import Definitions, Task
 from .steps import Blocked, Mode, fit
 from .tx import finish
 
+if TYPE_CHECKING:
+    from .run import Run
+
 log = structlog.get_logger("perdure.task")
 
 
@@ -36,6 +39,8 @@ class Invocation(msgspec.Struct):
     seq: int = 0
     """The commit that must be durable before the code runs."""
     handler: "asyncio.Task[Any] | None" = None
+    run: "Run[Any] | None" = None
+    """What the code holds while it runs."""
     signalled: bool = False
 
     def signal(self) -> None:
@@ -45,14 +50,17 @@ class Invocation(msgspec.Struct):
             self.handler.cancel()
 
 
-Start = Callable[["Engine", Invocation], None]
-"""Makes the actor that runs an invocation."""
+CANCEL_GRACE_S = 5.0
+"""How long code that was told to stop may take for its clean-up before it is abandoned."""
+
+Act = Callable[["Engine", Invocation], None]
+"""Makes, or kills, the actor that runs an invocation."""
 
 
 class Engine:
     """Scheduler of one session (see ``session.environment.Scheduler``)."""
 
-    def __init__(self, core: SessionCore, definitions: Definitions, start: Start) -> None:
+    def __init__(self, core: SessionCore, definitions: Definitions, start: Act, kill: Act) -> None:
         self.core = core
         self.definitions = definitions
         self.invocations: dict[int, Invocation] = {}
@@ -60,10 +68,13 @@ class Engine:
         """Ready tasks that no installed code can take, and why."""
         self._failed_migrations: dict[int, tuple[Task[Any, Any] | None, Blocked]] = {}
         self._start = start
+        self._kill = kill
         self._backlog: dict[int, object] = {}
         """Tasks to look at in the next commit, each with a ticket of its own."""
         self._looked_at: dict[int, object] = {}
         """The backlog as the commit under way has seen it."""
+        self._stopping: dict[int, asyncio.Task[None]] = {}
+        """Tasks whose code is about to be told to stop."""
         self._pass: asyncio.Task[None] | None = None
         self._closing = False
         self._unsubscribe = definitions.subscribe(self._reconsider)
@@ -174,8 +185,29 @@ class Engine:
     def _signal_marked(self, task: int) -> None:
         invocation = self.invocations.get(task)
         record = self.core.forest.get(task)
-        if invocation is not None and invocation.mode == "run" and record is not None and record.abort_requested:
+        if invocation is None or invocation.mode != "run" or invocation.signalled:
+            return
+        if record is not None and record.abort_requested and task not in self._stopping:
+            stop = self._stop_when_durable(invocation, self.core.seq)
+            self._stopping[task] = asyncio.get_running_loop().create_task(stop, context=Context())
+
+    async def _stop_when_durable(self, invocation: Invocation, seq: int) -> None:
+        """Tell code to stop once the mark is stored: what it does about it may leave the session."""
+        try:
+            await self.core.gate.wait(seq)
+        except (SessionClosed, SessionFailed):
+            return
+        finally:
+            del self._stopping[invocation.task]
+        if self.invocations.get(invocation.task) is invocation:
             invocation.signal()
+            self.core.clock.call_later(CANCEL_GRACE_S, lambda: self._abandon(invocation))
+
+    def _abandon(self, invocation: Invocation) -> None:
+        """Go on without code that does not stop. What it still does can no longer be stored."""
+        if self.invocations.get(invocation.task) is invocation:
+            log.warning("code_ignores_cancel", session=self.core.key, task=invocation.task)
+            self._kill(self, invocation)
 
     # --- passes of its own
 

@@ -107,14 +107,18 @@ class Run(Generic[I]):
 
     async def task(self, task: int) -> TaskRecord:
         """Read a task's record. Raises UnknownRecord."""
-        record = await self._read().row(TaskRecord, task)
+        core = self._read()
+        record = await core.row(TaskRecord, task)
+        await core.drained()
         if record is None:
             raise UnknownRecord("task", task)
         return record
 
     async def entry(self, entry: int) -> EntryRecord:
         """Read an entry. Raises UnknownRecord."""
-        record = await self._read().row(EntryRecord, entry)
+        core = self._read()
+        record = await core.row(EntryRecord, entry)
+        await core.drained()
         if record is None:
             raise UnknownRecord("entry", entry)
         return record

@@ -95,7 +95,7 @@ class RunTx(Tx):
     def __init__(self, core: SessionCore, record: TaskRecord, check: Callable[[Phase], None]) -> None:
         super().__init__(core, record.conversation_id)
         self.by_task = record.id
-        self._record = record
+        self._task = record
         self._check_phase = check
         self._decided = False
 
@@ -173,9 +173,13 @@ class RunTx(Tx):
         memos = None if isinstance(state, Completing) else self._record.memos
         self._stage(msgspec.structs.replace(self._record, state=state, memos=memos))
 
+    @property
+    def _record(self) -> TaskRecord:
+        """The task's record with everything that this block has staged, a mark from elsewhere in it included."""
+        return self.core.forest.get(self._task.id) or self._task
+
     def _stage(self, record: TaskRecord) -> None:
         self._check()
-        self._record = record
         self.stage_task(record)
         self.touched[record.id] = None
 

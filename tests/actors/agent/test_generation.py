@@ -623,7 +623,7 @@ def test_a_kill_in_mid_stream_costs_the_stream_and_nothing_else(victim):
             submission = await s.root.submit("x")
             view = await seen(s.root, lambda v: "message" in generation(v))
             shown = generation(view)["message"]["content"][0]["text"]
-            assert s.system.kill(f"s/{await run_task(s.root)}" if victim == "task" else victim)
+            assert s.system.kill(f"task:s/{await run_task(s.root)}" if victim == "task" else victim)
             for _ in range(3):
                 try:
                     settled = await submission.wait()

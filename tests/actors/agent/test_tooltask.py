@@ -322,7 +322,7 @@ def test_whoever_is_killed_while_a_tool_runs_the_run_is_answered_once(victim, re
             await pay.effect.wait()
             pay.effect.clear()
             task = (await tool_record(s)).id
-            assert s.system.kill(f"s/{task}" if victim == "task" else victim)
+            assert s.system.kill(f"task:s/{task}" if victim == "task" else victim)
             if replay == "safe":
                 await pay.effect.wait()
             pay.done.set()

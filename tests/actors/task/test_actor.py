@@ -365,7 +365,7 @@ def test_a_killed_task_actor_runs_the_phase_again_from_its_checkpoint():
             task = await start(root, "a")
             await script.began("resume:a")
             await turns()
-            assert system.kill(f"s/{task.id}")
+            assert system.kill(f"task:s/{task.id}")
             assert await task.result() == "done"
         assert script.log == ["run:a", "resume:a", "resume:a"]
         assert memos == [0, 0]
@@ -381,7 +381,7 @@ def test_a_mark_that_comes_while_a_killed_task_is_down_leads_to_its_abort_handle
             _, root = await home(system)
             task = await start(root, "a")
             await script.began("run:a")
-            system.kill(f"s/{task.id}")
+            system.kill(f"task:s/{task.id}")
             await task.abort()
             assert (await outcome(task)).__struct_config__.tag == "aborted"
         assert script.log == ["run:a", "abort:a"]
@@ -400,7 +400,7 @@ def test_a_task_that_is_killed_again_and_again_costs_its_session_a_life_and_goes
                 while script.log.count("run:a") < round_:
                     script._news.clear()
                     await script._news.wait()
-                assert system.kill(f"s/{task.id}")
+                assert system.kill(f"task:s/{task.id}")
             script.open("run:a")
             assert await task.result() == "a"
 

@@ -860,6 +860,19 @@ def test_tasks_that_were_stored_as_running_run_again_and_keep_their_times(place)
     asyncio.run(main())
 
 
+def test_a_task_from_before_times_were_kept_gets_them_as_it_goes_on(place):
+    """TS-36."""
+
+    async def main():
+        script = Script()
+        await stored(place, record(2, Running(checkpoint=RUN), name="old"))
+        async with opened(place.store(), script) as system:
+            settled = await ref(system, 2).settled()
+            assert None not in (settled.started_at, settled.ended_at)
+
+    asyncio.run(main())
+
+
 def test_opening_a_store_whose_consequences_are_all_drawn_writes_nothing(place):
     async def main():
         script = Script()

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import perdure
 import pytest
 from perdure import (
     Aborted,
@@ -433,3 +434,29 @@ async def test_memos_vanish_while_the_outcome_is_held(script, session, root):
     assert (await task.record()).memos is None
     script.open("run:child")
     await task.result()
+
+
+def test_a_mark_set_in_the_same_block_as_a_step_is_kept():
+    class Marked(perdure.Task[None, None], name="t.marked", version=1):
+        class A(perdure.Phase): ...
+
+        class B(perdure.Phase): ...
+
+        async def a(self, run, state):
+            async with run.commit() as tx:
+                await tx.abort_task(run.id)
+                tx.memo("seen", value=True)
+                tx.goto(self.B())
+
+        async def b(self, run, state):
+            await run.complete("B ran")
+
+    async def main():
+        extension = perdure.Extension(name="t", tasks=[Marked])
+        async with perdure.System.open(perdure.MemoryStorage(), extensions=[extension]) as system:
+            root = await (await system.session("s")).root()
+            async with root.commit() as tx:
+                task = await tx.create_task(Marked)
+            return (await task.settled()).state.outcome
+
+    assert asyncio.run(main()) == perdure.Aborted()

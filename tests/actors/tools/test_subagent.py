@@ -273,7 +273,7 @@ def test_an_answer_that_came_while_the_parent_was_dead_is_the_result():
             submission = await s.root.submit("go")
             await office.started.wait()
             [child] = await children(s)
-            s.system.kill(f"s/{await subagent_task(s)}")
+            s.system.kill(f"task:s/{await subagent_task(s)}")
             office.free.set()
             await child.wait_for_idle()
             assert (await answered(submission)).answer.text == "report: beans counted"
