@@ -72,6 +72,7 @@ from .storage.records import (
 )
 from .storage.sqlite import SqliteStorage
 from .storage.sqlite_reader import SqliteReader
+from .storage.transfer import export_session, import_session
 
 __all__ = [
     "Aborted",
@@ -170,6 +171,8 @@ __all__ = [
     "VirtualClock",
     "Watch",
     "configure",
+    "export_session",
+    "import_session",
     "models",
     "subagent",
     "tool",

@@ -16,6 +16,7 @@
       sqlite_transaction          all or nothing; sqlite_errors: what SQLite's errors mean
     jsonl                       a directory of readable files for each session; its module lists its parts
     owner                       the lock that makes a process the owner of a file
+    transfer                    one session to a JSONL directory, and from there into another store
     faulty                      any store, failing on demand, for tests
     conformance                 the contract as a test class for any backend (conformance_*: its chapters)
 

@@ -39,3 +39,8 @@ def encode(value: Json) -> str:
 def encode_content(content: Base | Delta) -> str:
     """Encode what a revision stores: a base's value, or a delta's operations."""
     return encode(content.value if isinstance(content, Base) else content.ops)
+
+
+def decode_content(base: bool, version: int, body: str) -> Base | Delta:
+    """Decode what a revision stores."""
+    return Base(version=version, value=decode_value(body)) if base else Delta(version=version, ops=decode_ops(body))

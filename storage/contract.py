@@ -11,8 +11,10 @@ from typing import Any, Generic, Literal, Protocol, TypeVar
 import msgspec
 
 from .records import (
+    Base,
     Batch,
     ConversationRecord,
+    Delta,
     DocumentRecord,
     EntryRecord,
     Scope,
@@ -167,6 +169,13 @@ class Reading(Protocol):
         self, session: str, query: DocumentQuery, limit: int, cursor: Cursor | None = None
     ) -> Page[DocumentRecord]:
         """Page the incarnations of one scope."""
+
+    # --- for whoever copies a session
+    async def incarnations(self, session: str, limit: int, cursor: Cursor | None = None) -> Page[DocumentRecord]:
+        """Page every document that ever was, by id, retired ones included."""
+
+    async def revisions(self, session: str, id: int) -> list[tuple[int, Base | Delta]]:
+        """List what is kept of a document's values, oldest first: the commit sequence and what it stored."""
 
 
 class Storage(Reading, Protocol):

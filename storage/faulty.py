@@ -20,8 +20,10 @@ from .contract import (
 )
 from .errors import StorageClosed, StorageError, StorageRejected
 from .records import (
+    Base,
     Batch,
     ConversationRecord,
+    Delta,
     DocumentRecord,
     EntryRecord,
     Scope,
@@ -232,3 +234,11 @@ class FaultyStorage:
     ) -> Page[DocumentRecord]:
         """Ask the inner storage."""
         return await self._read(self.inner.scan_documents, session, query, limit, cursor)
+
+    async def incarnations(self, session: str, limit: int, cursor: Cursor | None = None) -> Page[DocumentRecord]:
+        """Ask the inner storage."""
+        return await self._read(self.inner.incarnations, session, limit, cursor)
+
+    async def revisions(self, session: str, id: int) -> list[tuple[int, Base | Delta]]:
+        """Ask the inner storage."""
+        return await self._read(self.inner.revisions, session, id)

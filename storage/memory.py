@@ -25,8 +25,10 @@ from .errors import StorageClosed, StorageRejected
 from .memory_session import MemorySession, Undo, address
 from .records import (
     MAX_ID,
+    Base,
     Batch,
     ConversationRecord,
+    Delta,
     DocumentRecord,
     EntryRecord,
     Scope,
@@ -280,6 +282,19 @@ class MemoryStorage:
             if address(row.record)[:2] == wanted and query.kind in (None, row.record.kind) and row.alive(query.at)
         )
         return _page(found, order, after, limit, lambda number: rows[number].record)
+
+    async def incarnations(self, session: str, limit: int, cursor: Cursor | None = None) -> Page[DocumentRecord]:
+        """Page every document that ever was, by id, retired ones included."""
+        rows = self._read(session).documents
+        order, after = read_cursor(cursor, "ascending", "ascending")
+        return _page(rows, order, after, limit, lambda number: rows[number].record)
+
+    async def revisions(self, session: str, id: int) -> list[tuple[int, Base | Delta]]:
+        """List what is kept of a document's values, oldest first: the commit sequence and what it stored."""
+        row = self._read(session).documents.get(id)
+        return [
+            (one.seq, codec.decode_content(one.base, one.version, one.body)) for one in (row.revisions if row else [])
+        ]
 
 
 def _owned(record: ConversationRecord, query: ConversationQuery) -> bool:

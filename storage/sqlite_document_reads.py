@@ -3,10 +3,13 @@
 import sqlite3
 from typing import Literal
 
+from . import codec
 from .checks import MAX_SEQ, SCOPE_TYPES, check_text, read_cursor, reject, rewindable, scope_id
 from .contract import Cursor, DocumentQuery, Page
 from .records import (
+    Base,
     ConversationScope,
+    Delta,
     DocumentRecord,
     ForkPolicy,
     History,
@@ -41,6 +44,8 @@ EVER_IN_SCOPE = (
     + _SCOPE
     + "AND retired_at IS NOT NULL AND retired_at > ?6 AND created_at <= ?6 ORDER BY rid"
 )
+EVER = _COLUMNS + "WHERE rid BETWEEN ? AND ? ORDER BY rid"
+HISTORY = "SELECT seq, base, version, body FROM revisions WHERE document = ? ORDER BY seq"
 REVISIONS = "SELECT base, version, body FROM revisions WHERE document = ? AND seq <= ? ORDER BY seq DESC"
 
 
@@ -75,6 +80,21 @@ def scan_documents(
     else:
         rows = connection.execute(EVER_IN_SCOPE, (*scope, *span, query.at))
     return cut_page((_document(prefix, row) for row in rows), order, limit)
+
+
+def incarnations(
+    connection: sqlite3.Connection, prefix: int, limit: int, cursor: Cursor | None
+) -> Page[DocumentRecord]:
+    """Page every document that ever was, by id, retired ones included."""
+    order, after = read_cursor(cursor, "ascending", "ascending")
+    rows = connection.execute(EVER, window(prefix, order, after) if prefix else (-1, -1))
+    return cut_page((_document(prefix, row) for row in rows), order, limit)
+
+
+def revisions(connection: sqlite3.Connection, prefix: int, id: int) -> list[tuple[int, Base | Delta]]:
+    """List what is kept of a document's values, oldest first: the commit sequence and what it stored."""
+    rows = connection.execute(HISTORY, (rid_of(prefix, id),))
+    return [(seq, codec.decode_content(base, version, body)) for seq, base, version, body in rows]
 
 
 def load_document(connection: sqlite3.Connection, prefix: int, id: int) -> DocumentRecord | None:

@@ -17,7 +17,9 @@ from .contract import (
     TaskQuery,
 )
 from .records import (
+    Base,
     ConversationRecord,
+    Delta,
     DocumentRecord,
     EntryRecord,
     Scope,
@@ -151,3 +153,11 @@ class SqliteReading(ABC):
     ) -> Page[DocumentRecord]:
         """Page the incarnations of one scope."""
         return await self._ask_session(session, documents.scan_documents, query, limit, cursor)
+
+    async def incarnations(self, session: str, limit: int, cursor: Cursor | None = None) -> Page[DocumentRecord]:
+        """Page every document that ever was, by id, retired ones included."""
+        return await self._ask_session(session, documents.incarnations, limit, cursor)
+
+    async def revisions(self, session: str, id: int) -> list[tuple[int, Base | Delta]]:
+        """List what is kept of a document's values, oldest first: the commit sequence and what it stored."""
+        return await self._ask_session(session, documents.revisions, id)
