@@ -150,7 +150,7 @@ async def _call_hooks(tx: BaseTx, settlement: Settlement) -> None:
             await hook(tx, conversation)
     for record in settlement.ended:
         assert isinstance(record.state, Terminal)
-        if isinstance(record.state.outcome, Faulted | Orphaned):
+        if isinstance(record.state.outcome, Faulted | Orphaned) and tx.clean_up:
             await _clean_up(tx, record)
         await tx.retire_documents_of(record.id)
         tx.ended.append(record.id)

@@ -158,6 +158,7 @@ class SessionCore:
         self._unpublished.clear()
         self._listeners.clear()
         self.gate.fail(failure)
+        self.line.fail(failure)
         for waiter in [one for waiters in self._waiting.values() for one in waiters]:
             if not waiter.done():
                 waiter.set_exception(failure())
@@ -376,8 +377,13 @@ class SessionCore:
                         waiter.set_result(record)
 
     def subscribe(self, listener: Listener, ended: Callable[[], None] = lambda: None) -> Callable[[], None]:
-        """Call ``listener`` with every later publication, ``ended`` when this incarnation ends. Returns a disposer."""
+        """Call ``listener`` with every later publication, ``ended`` when this incarnation ends. Returns a disposer.
+
+        When it has ended already ``ended`` is called soon.
+        """
         token = object()
+        if self._dead:
+            asyncio.get_running_loop().call_soon(ended)
         self._listeners[token] = listener
         self._ends[token] = ended
 

@@ -7,6 +7,7 @@ Proved by tests/actors/session/test_line.py.
 
 import asyncio
 from collections import deque
+from collections.abc import Callable
 from contextvars import ContextVar
 
 from .errors import LineReentry
@@ -70,6 +71,13 @@ class Line:
             _innermost.set(self._hold.outer)
             self._hold = None
         self._hand_on()
+
+    def fail(self, failure: Callable[[], Exception]) -> None:
+        """Let everybody who waits for the baton have an error made by ``failure`` instead: it may never come."""
+        for turn in self._waiting:
+            if not turn.done():
+                turn.set_exception(failure())
+        self._waiting.clear()
 
     def _hand_on(self) -> None:
         while self._waiting:

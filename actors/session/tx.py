@@ -76,6 +76,8 @@ class BaseTx:
         """Ended tasks that had failed before this block began to wait for them."""
         self.turns: dict[int, Any] = {}
         """What the scheduler has decided about tasks, for when this block is admitted."""
+        self.clean_up = True
+        """Whether definitions clean up after tasks that end here without an outcome of their own."""
         self.opened: dict[Address, Open] = {}
         self.closed: list[tuple[Address, Open]] = []
         """Documents that this block had open and retires."""

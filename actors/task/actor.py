@@ -109,17 +109,28 @@ class TaskActor(Actor):
             )
 
     async def _fault(self, fault: Fault) -> None:
-        """End the task as faulted. If that cannot be, the session dies: running the phase again would not be better."""
-        try:
-            async with Commit(self._core, lambda: BaseTx(self._core)) as tx:
-                record = self._core.forest.get(self._invocation.task)
-                if record is not None and isinstance(record.state, Running):
-                    finish(tx, record, Faulted(error=OutcomeError(message=fault.message)))
-        except (SessionFailed, SessionClosed):
-            raise
-        except Exception as error:
-            log.exception("fault_not_stored", session=self._core.key, task=self._invocation.task)
-            self._core.fail(error)
+        """End the task as faulted, without its definition's clean-up if that makes it impossible.
+
+        If even that cannot be stored, the session dies: running the phase again would not be better.
+        """
+        for clean_up in (True, False):
+            try:
+                await self._store_fault(fault, clean_up=clean_up)
+            except (SessionFailed, SessionClosed):
+                raise
+            except Exception as error:
+                log.exception("fault_not_stored", session=self._core.key, task=self._invocation.task)
+                if not clean_up:
+                    self._core.fail(error)
+            else:
+                return
+
+    async def _store_fault(self, fault: Fault, *, clean_up: bool) -> None:
+        async with Commit(self._core, lambda: BaseTx(self._core)) as tx:
+            tx.clean_up = clean_up
+            record = self._core.forest.get(self._invocation.task)
+            if record is not None and isinstance(record.state, Running):
+                finish(tx, record, Faulted(error=OutcomeError(message=fault.message)))
 
 
 def _take_back_cancel() -> None:

@@ -167,7 +167,7 @@ class Definitions:
 
     def __init__(self) -> None:
         self._by_name: dict[str, Task[Any, Any]] = {}
-        self._listeners: list[Callable[[], None]] = []
+        self._listeners: dict[object, Callable[[], None]] = {}
 
     def install(self, task: type[Task[Any, Any]]) -> None:
         """Add a definition, or replace the one of its name; tasks that were blocked for want of it go on."""
@@ -185,9 +185,14 @@ class Definitions:
 
     def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
         """Call ``listener`` after every change. Returns a disposer."""
-        self._listeners.append(listener)
-        return lambda: self._listeners.remove(listener) if listener in self._listeners else None
+        token = object()
+        self._listeners[token] = listener
+
+        def dispose() -> None:
+            self._listeners.pop(token, None)
+
+        return dispose
 
     def _changed(self) -> None:
-        for listener in list(self._listeners):
+        for listener in list(self._listeners.values()):
             listener()

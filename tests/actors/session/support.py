@@ -18,7 +18,7 @@ async def turns(count=20):
 
 async def until(condition):
     """Return once a condition holds; the test's time limit says when to give up."""
-    while not condition():  # noqa: ASYNC110 - a condition of any kind
+    while not condition():
         await asyncio.sleep(0)
 
 
