@@ -1,8 +1,8 @@
 """What follows from a change to tasks, decided in one pass: drained holds end, cancellation flows down, waits end.
 
-``settle`` runs inside the commit that made the change, so that no crash can come between a cause and its consequences,
-and nothing has to be derived again when a session is opened. It wakes nobody: it names the tasks whose turn may have
-come. Proved by tests/supervisors/test_settlement.py.
+``settle`` runs inside the commit that made the change, so that no crash can come between a cause and its consequences.
+Told of every live task, as when a session is opened, it derives again what somebody else may have left out. It wakes
+nobody: it names the tasks whose turn may have come. Proved by tests/supervisors/test_settlement.py.
 """
 
 from collections import deque
