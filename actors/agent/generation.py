@@ -5,7 +5,7 @@ The run's inputs live in ``pi.live.run``; whichever task it names settles them. 
 tests/actors/agent/test_generation.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import AsyncIterator, Sequence
 from typing import Any, cast
 
 import msgspec
@@ -31,6 +31,7 @@ from ..models import (
     AssistantMessage,
     Done,
     ErrorInfo,
+    Event,
     Model,
     ModelRequest,
     Models,
@@ -52,6 +53,8 @@ from .partials import commit_partial, keep_partial, pop_partial, take_partial
 from .prompt import plan, render, shown_sections
 from .pump import Pump
 from .registry import PromptInput, Registry, Resolved
+from .responses import broken_off, said, storable
+from .stopping import told_to_stop
 from .tooltask import ToolInput, ToolTask
 from .usage import count_message
 
@@ -205,16 +208,41 @@ async def _stream(run: Run[None], state: Generation.Request, model: Model, view:
 
     interval = settings.progress.partial_interval_ms
     pump = Pump(run.clock, interval, flush, delay_ms=interval)
-    stream = model.stream(request)
+    try:
+        shown = await _consume(model.stream(request), partial, pump)
+        return storable(partial.message(), shown, model)
+    except BaseException as error:
+        if told_to_stop(error):
+            raise
+        log.warning("model_raised", session=run.session, task=run.id, model=model.name, error=said(error))
+        return broken_off(partial, model, error)
+    finally:
+        await pump.stop()
+
+
+async def _consume(stream: AsyncIterator[Event], partial: Partial, pump: Pump) -> AssistantMessage:
+    """Take in a whole stream, and close it whatever happens. Gives what had come before the final message."""
+    shown = AssistantMessage(content=[])
     try:
         async for event in stream:
+            if isinstance(event, Done):
+                shown = partial.message()
             partial.feed(event)
             if partial.has_content and not isinstance(event, Done):
                 pump.touch()
     finally:
-        await stream.aclose()
-        await pump.stop()
-    return partial.message()
+        await _close(stream)
+    return shown
+
+
+async def _close(stream: AsyncIterator[Event]) -> None:
+    """Close a stream; that it cannot be closed takes nothing from what it said."""
+    close = getattr(stream, "aclose", None)
+    try:
+        if close is not None:
+            await close()
+    except Exception as error:
+        log.warning("stream_not_closed", error=said(error))
 
 
 def _seconds(ms: int | None) -> float | None:

@@ -12,13 +12,15 @@ from ...storage.records import JsonObject
 from ..conversation.builtin import AssistantEntry, LiveDoc
 from ..models import Appended, AssistantMessage, Change, MessageInvalid, Partial, from_json, interrupted, to_json
 from ..session.tx import BaseTx
+from .responses import check_partial
 from .usage import count_message
 
 log = structlog.get_logger("perdure.agent")
 
 
 async def commit_partial(tx: BaseTx, conversation_id: int, partial: Partial) -> None:
-    """Write what has changed of the answer since the last call."""
+    """Write what has changed of the answer since the last call. Raises for one that could not be read again."""
+    check_partial(partial.message())
     live = await tx.doc(LiveDoc, conversation_id)
     if "generation" in live:
         for change in partial.changes():

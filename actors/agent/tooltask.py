@@ -5,7 +5,6 @@ interrupted runs again only if it was declared safe then and still is; else the 
 with the output committed so far. Proved by tests/actors/agent/test_tooltask.py.
 """
 
-import asyncio
 from typing import cast
 
 import msgspec
@@ -23,6 +22,7 @@ from .errors import InvalidArguments
 from .output import Output
 from .pump import Pump
 from .registry import Registry
+from .stopping import told_to_stop
 from .tool import Tool
 from .toolcontext import ToolContext
 from .usage import count_tool
@@ -152,8 +152,7 @@ async def _attempt(tool: Tool, context: ToolContext, arguments: JsonObject, outp
         value = await tool.run(context, arguments)
         return results.returned(value, output.finish(), context._details, context._diagnostics, tool.limits)
     except BaseException as error:
-        current = asyncio.current_task()
-        if isinstance(error, asyncio.CancelledError) and current is not None and current.cancelling():
+        if told_to_stop(error):
             raise
         return results.raised(tool.name, error, output.finish(), context._details, context._diagnostics)
 

@@ -240,9 +240,9 @@ async def is_not_json():
 @pytest.mark.parametrize(
     ("stream", "reason", "detail"),
     [
-        (raises, "faulted", "socket on fire"),
+        (raises, "model_error", "socket on fire"),
         (stops_early, "model_error", "pending"),
-        (is_not_json, "faulted", "builtin"),
+        (is_not_json, "model_error", "builtin"),
     ],
 )
 def test_a_model_that_breaks_its_contract_ends_the_run_and_not_the_session(stream, reason, detail):
@@ -259,7 +259,7 @@ def test_a_model_that_breaks_its_contract_ends_the_run_and_not_the_session(strea
     go(main)
 
 
-def test_a_final_message_that_is_not_json_leaves_what_was_shown_as_an_aborted_entry():
+def test_a_final_message_that_is_not_json_leaves_what_was_shown_with_the_error():
     """GE-22."""
 
     async def main():
@@ -276,9 +276,10 @@ def test_a_final_message_that_is_not_json_leaves_what_was_shown_as_an_aborted_en
             submission = await s.root.submit("x")
             await seen(s.root, lambda v: "message" in generation(v))
             shown.set()
-            assert (await submission.wait()).reason == "faulted"
-            [_, partial] = messages(await history(s.root))
-            assert (partial.stop_reason, plain_text(partial.content)) == ("aborted", "shown text")
+            assert (await submission.wait()).reason == "model_error"
+            [_, failed] = messages(await history(s.root))
+            assert (failed.stop_reason, failed.error.kind) == ("error", "malformed")
+            assert plain_text(failed.content) == "shown text"
             assert await s.root.live() == {}
 
     go(main)
@@ -910,12 +911,12 @@ def test_arguments_that_the_model_did_not_finish_are_answered_and_not_executed()
     go(main)
 
 
-def test_arguments_that_are_not_json_fault_the_run_and_not_the_session():
+def test_arguments_that_are_not_json_end_the_run_and_not_the_session():
     """GE-22."""
 
     async def main():
         async with scene(answering(call("work", n={1, 2}), echo), tools=[worker([], None)]) as s:
-            assert (await s.ask()).reason == "faulted"
+            assert (await s.ask()).reason == "model_error"
             assert (await s.ask("y")).answer.text == "re: y"
 
     go(main)
