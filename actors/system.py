@@ -12,12 +12,14 @@ import asyncio
 import os
 from collections.abc import Iterable
 from contextlib import suppress
+from functools import partial
 from types import TracebackType
 from typing import Any, Literal, Self, TypeVar
 
 import msgspec
 import structlog
 
+from ..chord.errors import PerdureError
 from ..storage.contract import Storage
 from ..storage.errors import SchemaTooNew, StorageCorrupt, StorageInUse
 from ..storage.records import Batch, TaskRecord
@@ -32,14 +34,14 @@ from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
 from .conversation.settings import Settings
 from .models import Model, Models
-from .runtime import ActorDead, ActorSystem, Backoff, ChildSpec, Clock, Supervisor, SystemStopped
+from .runtime import ActorDead, ActorError, ActorSystem, Backoff, ChildSpec, Clock, Supervisor, SystemStopped
 from .runtime.background import BackgroundThread
 from .session.actors import Due, Environment, SessionActor, Sessions, check_key
 from .session.core import SessionCore
 from .session.directory import Directory
 from .session.environment import Hooks, Services
-from .session.errors import SessionClosed
-from .session.storage_actor import Admitted, CatchUp, StorageActor, Store
+from .session.errors import SessionClosed, SessionFailed
+from .session.storage_actor import Admitted, CatchUp, Delete, StorageActor, Store
 from .session.timer import Look, TimerActor, Wake
 from .task.actor import TaskActor
 from .task.definition import Definitions
@@ -307,6 +309,32 @@ class System:
         check_key(key)
         await self.core(key)
         return Session(self.services, key)
+
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session and all that is stored of it; tell whether anything was. Its running work ends.
+
+        Whoever waits for something of it gets SessionClosed; whoever goes on with one of its handles begins a new session
+        of that key. What its tools have done in the world stays done. Raises StorageRejected when the backend cannot
+        delete, and SessionFailed when storage fails: it is deleted or goes on, and may be deleted again.
+        """
+        check_key(key)
+        sessions = await self._sessions_up()
+        try:
+            return await sessions.end(key, partial(self._delete, key))
+        except PerdureError:
+            self._tell("timer", Look())
+            raise
+
+    async def _delete(self, key: str) -> bool:
+        assert self._actors is not None
+        self._alarm(key, None)
+        storage = self._actors.ref("storage")
+        try:
+            if storage is None:
+                raise ActorDead("storage")
+            return bool(await storage.ask(Delete(key), block=False))
+        except ActorError as error:
+            raise SessionFailed(key, error) from error
 
     async def next_deadline(self) -> int | None:
         """Tell when the system must next be awake without being asked (ms since the epoch; 0: now), or None."""

@@ -9,7 +9,7 @@ Proved by tests/actors/session/test_supervision.py.
 
 import asyncio
 from collections.abc import Awaitable, Callable, Coroutine
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 import structlog
@@ -22,6 +22,8 @@ from ..runtime import Backoff, ChildSpec, Clock, Supervisor
 from .core import SessionCore
 from .environment import Hooks, Scheduler, Services
 from .errors import InvalidValue, SessionClosed, SessionFailed
+
+R = TypeVar("R")
 
 log = structlog.get_logger("perdure.session")
 
@@ -169,6 +171,8 @@ class Sessions(Supervisor):
         self._environment = environment
         self._cores: dict[str, SessionCore] = {}
         self._opening: dict[str, asyncio.Future[SessionCore]] = {}
+        self._ended: dict[str, asyncio.Future[None]] = {}
+        """Sessions that are kept from being activated until something is done."""
         self._ending = False
 
     async def core(self, key: str) -> SessionCore:
@@ -179,6 +183,8 @@ class Sessions(Supervisor):
         core = self._cores.get(key)
         if core is not None and core.usable:
             return core
+        while key in self._ended:
+            await asyncio.shield(self._ended[key])
         if self._ending:
             raise SessionClosed("the system is closing")
         opening = self._opening.get(key)
@@ -186,6 +192,19 @@ class Sessions(Supervisor):
             opening = self._opening[key] = asyncio.get_running_loop().create_future()
             self._activate(key)
         return await asyncio.shield(opening)
+
+    async def end(self, key: str, then: Callable[[], Awaitable[R]]) -> R:
+        """Stop a session's actors, and let nobody activate it again before ``then`` is done."""
+        while key in self._ended:
+            await asyncio.shield(self._ended[key])
+        done = self._ended[key] = asyncio.get_running_loop().create_future()
+        try:
+            if f"guard:{key}" in self.children():
+                await self.stop_child(f"guard:{key}")
+            return await then()
+        finally:
+            del self._ended[key]
+            done.set_result(None)
 
     def _activate(self, key: str) -> None:
         child = f"guard:{key}"

@@ -60,6 +60,15 @@ class CatchUp:
         self.key = key
 
 
+class Delete:
+    """Asks for a session to be deleted, behind every batch of it that was admitted before; nobody may admit more."""
+
+    __slots__ = ("key",)
+
+    def __init__(self, key: str) -> None:
+        self.key = key
+
+
 class StorageActor(Actor):
     """Writes groups of batches, in order, one group at a time."""
 
@@ -95,6 +104,8 @@ class StorageActor(Actor):
             return None
         if isinstance(message, CatchUp):
             return self._catch_up(message.key)
+        if isinstance(message, Delete):
+            return self._delete(message.key)
         return self._write_group() if message is _FLUSH else self._store.storage.idle()
 
     def _flush_soon(self) -> None:
@@ -106,6 +117,17 @@ class StorageActor(Actor):
     async def _catch_up(self, key: str) -> None:
         while any(one.batch.session == key for one in self._queue):
             await self._write_group()
+
+    async def _delete(self, key: str) -> bool:
+        await self._catch_up(key)
+        try:
+            with self._input_output():
+                return await self._store.storage.delete_session(key)
+        except StorageRejected:
+            raise
+        except Exception as error:
+            self._fail([], error)
+            raise StorageLost from error
 
     async def _write_group(self) -> None:
         self._flushing = False
