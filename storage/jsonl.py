@@ -21,14 +21,13 @@ import asyncio
 import os
 import warnings
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from . import codec
-from .checks import scope_id
+from .checks import check_text, scope_id
 from .errors import StorageClosed, StorageRejected
 from .jsonl_engine import Engine, open_engine
 from .jsonl_files import DiskFiles, Files
@@ -37,7 +36,7 @@ from .jsonl_group import Prepared, detach, encode_group, resolve_copies
 from .jsonl_reclaim import freed, remainder
 from .jsonl_steps import Steps
 from .memory import MemoryStorage
-from .memory_session import Undo
+from .memory_session import MemorySession, Undo
 from .records import Batch, DocumentRecord, Scope, TaskRecord
 
 P = ParamSpec("P")
@@ -73,7 +72,7 @@ class JsonlStorage(MemoryStorage):
         self._steps = Steps()
         self._engine: Engine | None = None
         self._failed = False
-        self._live: defaultdict[str, set[int]] = defaultdict(set)
+        self._live: dict[str, set[int]] = {}
         self._unreclaimed: set[Side] = set()
 
     # --- life
@@ -101,10 +100,11 @@ class JsonlStorage(MemoryStorage):
         self._engine, found = await open_engine(Path(self.path), self._files, self._clock, fsync=self._fsync)
         self._forgotten = weakref.finalize(self, _close_forgotten, self.path, self._engine)
         self._failed = False
-        self._sessions = {one.session.key: one.session for one in found if one.session is not None}
-        for key, session in self._sessions.items():
-            self._live[key] = {task for task, body in session.tasks.items() if codec.decode_task(body).live}
-        await self._reclaim([side for one in found for side in one.superfluous()])
+        self._last_number = found.last_number
+        for one in found.sessions:
+            if one.session is not None and one.header is not None:
+                self._take_over(one.session, one.header.number)
+        await self._reclaim([side for one in found.sessions for side in one.superfluous()])
 
     async def _stop(self) -> None:
         engine, self._engine = self._engine, None
@@ -113,8 +113,14 @@ class JsonlStorage(MemoryStorage):
             self._forgotten.detach()
             await engine.close()
 
+    def _take_over(self, session: MemorySession, number: int) -> None:
+        self._sessions[session.key] = session
+        self._numbers[session.key] = number
+        self._live[session.key] = {task for task, body in session.tasks.items() if codec.decode_task(body).live}
+
     def _forget(self) -> None:
         self._sessions.clear()
+        self._numbers.clear()
         self._live.clear()
         self._unreclaimed.clear()
 
@@ -147,20 +153,34 @@ class JsonlStorage(MemoryStorage):
     async def _store(self, batches: list[Batch]) -> None:
         engine = self._usable()
         group = self._prepare(batches)
-        lines = encode_group(group)
-        try:
-            await engine.run(engine.journal.write, lines)
-        except BaseException:
-            self._failed = True
-            raise
+        await self._change(engine.journal.write, encode_group(group))
         for one in group:
             self._publish(one)
         await self._reclaim([(one.session.key, side) for one in group for side in freed(one.session, one.batch)])
 
+    async def _change(self, change: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
+        """Change files. When that fails its outcome is unknown, and nothing more is changed until the next open."""
+        try:
+            await self._usable().run(change, *args, **kwargs)
+        except BaseException:
+            self._failed = True
+            raise
+
     async def delete_session(self, key: str) -> bool:
-        """Refuse: commits of other sessions may be confirmed by this one's files, and confirm them."""
-        self._opened()
-        raise StorageRejected(f"a JSONL store cannot delete session {key!r}; export the others to a new store")
+        """Delete a session and everything in it; tell whether there was one. Raises what ``write`` raises."""
+        self._usable()
+        check_text(key)
+        return await self._steps.run(partial(self._delete, key))
+
+    async def _delete(self, key: str) -> bool:
+        engine = self._usable()
+        if key not in self._sessions:
+            return False
+        await self._change(engine.journal.delete, key, self._numbers[key])
+        for table in (self._sessions, self._numbers, self._live):
+            table.pop(key)
+        self._unreclaimed = {side for side in self._unreclaimed if side[0] != key}
+        return True
 
     def _prepare(self, batches: list[Batch]) -> list[Prepared]:
         """Check that every session will take its batches; leave the sessions as they are."""
@@ -172,17 +192,21 @@ class JsonlStorage(MemoryStorage):
 
     def _prepare_one(self, batch: Batch, undo: Undo) -> Prepared:
         session = self._session_of(batch, undo)
-        header = None
-        if session.seq == 0:
-            header = SessionHeader(key=session.key, created_at=session.created_at, number=len(self._sessions))
+        header = self._begin(session, undo) if session.seq == 0 else None
         resolved = resolve_copies(session, batch)
         session.apply(batch, undo)
-        return Prepared(session, resolved, header)
+        return Prepared(session, self._numbers[session.key], resolved, header)
+
+    def _begin(self, session: MemorySession, undo: Undo) -> SessionHeader:
+        self._last_number += 1
+        undo.put(self._numbers, session.key, self._last_number)
+        return SessionHeader(key=session.key, created_at=session.created_at, number=self._last_number)
 
     def _publish(self, one: Prepared) -> None:
-        session = self._sessions.setdefault(one.session.key, one.session)
-        session.apply(one.batch, Undo())
-        live = self._live[session.key]
+        if one.header is not None:
+            self._take_over(one.session, one.number)
+        one.session.apply(one.batch, Undo())
+        live = self._live[one.session.key]
         for write in one.batch.writes:
             if type(write) is TaskRecord:
                 (live.add if write.live else live.discard)(write.id)

@@ -16,7 +16,7 @@ from typing import ParamSpec, TypeVar
 from .errors import StorageInUse
 from .jsonl_files import Files, storage_errors
 from .jsonl_journal import Journal
-from .jsonl_recovery import Recovered, recover
+from .jsonl_recovery import Recovery, recover
 from .owner import OwnerLock
 
 P = ParamSpec("P")
@@ -51,9 +51,7 @@ class Engine:
         self._thread.shutdown(wait=not current_thread().name.startswith(_THREAD))
 
 
-async def open_engine(
-    path: Path, files: Files, clock: Callable[[], int], *, fsync: bool
-) -> tuple[Engine, list[Recovered]]:
+async def open_engine(path: Path, files: Files, clock: Callable[[], int], *, fsync: bool) -> tuple[Engine, Recovery]:
     """Take ownership of a directory and recover what is in it.
 
     Raises StorageInUse, SchemaTooNew, StorageCorrupt, and StorageError when the directory cannot be used.
@@ -69,7 +67,7 @@ async def open_engine(
 
 def _open_files(
     path: Path, files: Files, clock: Callable[[], int], *, fsync: bool
-) -> tuple[OwnerLock, Journal, list[Recovered]]:
+) -> tuple[OwnerLock, Journal, Recovery]:
     root = path.resolve()
     with storage_errors(root):
         files.make_directory(root)

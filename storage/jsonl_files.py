@@ -45,6 +45,9 @@ class Files(Protocol):
     def remove(self, path: Path) -> None:
         """Remove a file."""
 
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+
     def flush(self, path: Path) -> None:
         """Make a file's content durable."""
 
@@ -93,6 +96,10 @@ class DiskFiles:
     def remove(self, path: Path) -> None:
         """Remove a file."""
         path.unlink()
+
+    def remove_directory(self, path: Path) -> None:
+        """Remove an empty directory."""
+        path.rmdir()
 
     def flush(self, path: Path) -> None:
         """Make a file's content durable."""

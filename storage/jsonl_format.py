@@ -4,6 +4,7 @@
                      commit each side file holds
     doc-<id>.jsonl   the contents of one document's incarnation, one a line
     task-<id>.jsonl  the states of one live task, one a line
+    deleted.jsonl    beside the sessions' directories: which sessions have been deleted, one a line
 
 A line is complete when it ends in a line feed and holds neither nothing nor a NUL byte, which is what a file system may
 leave where it had grown a file but lost the bytes. Anything else is *torn*. Proved by tests/storage/test_jsonl_format.py.
@@ -12,6 +13,7 @@ leave where it had grown a file but lost the bytes. Anything else is *torn*. Pro
 import hashlib
 import re
 from collections.abc import Callable, Iterator
+from functools import lru_cache
 from pathlib import Path
 from typing import NamedTuple, TypeVar
 
@@ -22,18 +24,26 @@ from .records import Base, ConversationRecord, Delta, DocumentRecord, EntryRecor
 
 FORMAT = 1
 MAIN = "main.jsonl"
+DELETED = "deleted.jsonl"
 SUFFIX = ".jsonl"
 RECLAIM = ".reclaim"
 """Ends the name of a side file's replacement until it takes the side file's place."""
+UNFINISHED = ".new"
+"""Ends the name of a session's directory until it holds a main file."""
+DISCARDED = ".deleted"
+"""Ends the name of a deleted session's directory until it is removed."""
 
-L = TypeVar("L", bound="Commit | SideRecord")
+L = TypeVar("L", bound="Commit | SideRecord | Deletion")
 
 
 # --- main.jsonl
 
 
 class SessionHeader(Record, frozen=True, kw_only=True):
-    """What a session's first commit says about the session. ``number`` counts a store's sessions from 1."""
+    """What a session's first commit says about the session.
+
+    ``number`` grows with each session of a store and is never used again, also when the key is.
+    """
 
     key: str
     created_at: int
@@ -44,9 +54,9 @@ class Commit(Record, frozen=True, kw_only=True, tag_field="type", tag="commit"):
     """A line of ``main.jsonl``: a commit's marker.
 
     ``side`` tells how many records of this commit each side file holds, in batch order; ``tasks`` are those that ended.
-    A commit of a group is valid only with the group's last one: ``awaits`` names the session whose commit that is, and
-    that commit's ``confirms`` names the sessions and the sequence numbers which it makes valid. ``after`` is the
-    sequence number of the line before, when both were appended at once.
+    A commit of a group is valid only with the group's last one: ``awaits`` is the number of the session whose commit that
+    is, and that commit's ``confirms`` gives the numbers of other sessions and the sequence up to which it makes them
+    valid. ``after`` is the sequence of the line before, when both were appended at once.
     """
 
     format: int
@@ -61,9 +71,20 @@ class Commit(Record, frozen=True, kw_only=True, tag_field="type", tag="commit"):
     documents: list[DocumentRecord] = []
     retired: list[int] = []
     side: dict[str, int] = {}
-    awaits: str | None = None
-    confirms: dict[str, int] = {}
+    awaits: int | None = None
+    confirms: dict[int, int] = {}
     after: int | None = None
+
+
+# --- deleted.jsonl
+
+
+class Deletion(Record, frozen=True, kw_only=True, tag_field="type", tag="deleted"):
+    """A line of ``deleted.jsonl``: a session that is gone, whatever its directory says."""
+
+    format: int
+    key: str
+    number: int
 
 
 # --- side files
@@ -130,7 +151,7 @@ def read_lines(data: bytes) -> Iterator[Line]:
         start = end
 
 
-def encode_line(line: Commit | SideRecord) -> bytes:
+def encode_line(line: Commit | SideRecord | Deletion) -> bytes:
     """Encode a line of records that are known to be storable."""
     return _encode(line) + b"\n"
 
@@ -138,6 +159,11 @@ def encode_line(line: Commit | SideRecord) -> bytes:
 def decode_commit(path: Path, line: bytes) -> Commit:
     """Decode a complete line of ``main.jsonl``."""
     return _decode(path, line, _commit)
+
+
+def decode_deletion(path: Path, line: bytes) -> Deletion:
+    """Decode a complete line of ``deleted.jsonl``."""
+    return _decode(path, line, _deletion)
 
 
 def decode_side(path: Path, line: bytes) -> SideRecord:
@@ -170,6 +196,7 @@ class _Format(Record, frozen=True):
 _encode = msgspec.json.Encoder().encode
 _format = msgspec.json.Decoder(_Format).decode
 _commit = msgspec.json.Decoder(Commit).decode
+_deletion = msgspec.json.Decoder(Deletion).decode
 _side = msgspec.json.Decoder(SideRecord).decode
 
 
@@ -181,6 +208,7 @@ _SESSION = re.compile(r"[a-z0-9_%-]+")
 _SIDE_FILE = re.compile(r"(doc|task)-[1-9][0-9]*\.jsonl")
 
 
+@lru_cache(maxsize=1 << 14)
 def directory_name(key: str) -> str:
     """Name a session's directory: its key, percent-encoded; a long name is cut, and told apart by a hash of the key.
 

@@ -91,9 +91,10 @@ def resolve_copies(session: MemorySession, batch: Batch) -> Batch:
 
 
 class Prepared(NamedTuple):
-    """A batch that its session will take, without copies, and the header of a session that it begins."""
+    """A batch without copies that its session will take, with the session's number, and its header if it begins here."""
 
     session: MemorySession
+    number: int
     batch: Batch
     header: SessionHeader | None
 
@@ -112,27 +113,27 @@ def encode_group(group: Sequence[Prepared]) -> Lines:
     commits = []
     for one in group:
         commit, records = split(one.batch, one.header)
-        commits.append((one.batch.session, commit))
+        commits.append((one.number, commit))
         for record in records:
             place = one.batch.session, record.payload.side
             side[place] = side.get(place, b"") + encode_line(record)
     mains: dict[str, bytes] = {}
-    for key, commit in link(commits):
-        mains[key] = mains.get(key, b"") + encode_line(commit)
+    for one, commit in zip(group, link(commits), strict=True):
+        mains[one.batch.session] = mains.get(one.batch.session, b"") + encode_line(commit)
     leader = group[-1].batch.session
     return Lines(side, mains, (leader, mains.pop(leader)))
 
 
-def link(commits: Sequence[tuple[str, Commit]]) -> list[tuple[str, Commit]]:
-    """Make the commits of a group valid together: the last one names what it confirms, the others what they await."""
+def link(commits: Sequence[tuple[int, Commit]]) -> list[Commit]:
+    """Make the commits of a group, with their sessions' numbers, valid together: the last one confirms the others."""
     leader, last = commits[-1]
-    behind: dict[str, int] = {}
+    before: dict[int, int] = {}
     linked = []
-    for key, commit in commits[:-1]:
-        linked.append((key, replace(commit, awaits=leader, after=behind.get(key))))
-        behind[key] = commit.seq
-    after = behind.pop(leader, None)
-    return [*linked, (leader, replace(last, confirms=behind, after=after))]
+    for number, commit in commits[:-1]:
+        linked.append(replace(commit, awaits=leader, after=before.get(number)))
+        before[number] = commit.seq
+    after = before.pop(leader, None)
+    return [*linked, replace(last, confirms=before, after=after)]
 
 
 def split(batch: Batch, header: SessionHeader | None) -> tuple[Commit, list[SideRecord]]:

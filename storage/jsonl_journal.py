@@ -6,21 +6,29 @@ marker that allows it. Blocking: for one thread at a time. Proved by tests/stora
 tests/storage/test_jsonl_power.py.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
 from .jsonl_files import Files, storage_errors
-from .jsonl_format import MAIN, RECLAIM, SUFFIX, directory_name
+from .jsonl_format import (
+    DELETED,
+    DISCARDED,
+    FORMAT,
+    MAIN,
+    RECLAIM,
+    SUFFIX,
+    UNFINISHED,
+    Deletion,
+    directory_name,
+    encode_line,
+)
 from .jsonl_group import Lines
-from .jsonl_recovery import Recovered
-
-_UNFINISHED = ".new"
-"""Ends the name of a session's directory until it holds a main file. No session's name has a dot."""
+from .jsonl_recovery import Recovered, Recovery
 
 
 class Folder:
-    """A session's directory: how long each of its files is (None: not known), and whether names are not flushed."""
+    """A directory: how long each of its files is (None: not known), and whether it has names that are not flushed."""
 
     __slots__ = ("path", "sizes", "unflushed")
 
@@ -41,6 +49,7 @@ class Journal:
         self.root = root
         self._files = files
         self._fsync = fsync
+        self._store = Folder(root, {})
         self._folders: dict[str, Folder] = {}
 
     # --- commits
@@ -92,16 +101,46 @@ class Journal:
     def _make_folder(self, name: str) -> Folder:
         """Make a session's directory. It has its name only when it has a main file, so one without has lost it."""
         path = self.root / name
-        unfinished = Folder(self.root / (name + _UNFINISHED), {})
+        unfinished = Folder(self.root / (name + UNFINISHED), {})
         self._files.make_directory(unfinished.path)
         self._append(unfinished, MAIN, b"")
         if self._fsync:
             self._flush_names(unfinished)
         self._files.rename(unfinished.path, path)
+        self._store.unflushed = True
         if self._fsync:
-            self._files.flush_directory(self.root)
+            self._flush_names(self._store)
         folder = self._folders[name] = Folder(path, unfinished.sizes)
         return folder
+
+    def delete(self, key: str, number: int) -> None:
+        """Delete a session: at once, with a line of ``deleted.jsonl``; its files are removed afterwards.
+
+        Raises StorageFull or StorageError when it is not known whether it is deleted.
+        """
+        with storage_errors(self.root):
+            self._append(self._store, DELETED, encode_line(Deletion(format=FORMAT, key=key, number=number)))
+            if self._fsync:
+                self._files.flush(self._store.file(DELETED))
+                self._flush_names(self._store)
+            discarded = self._discard(self._folders.pop(directory_name(key)).path, number)
+            if self._fsync:
+                self._flush_names(self._store)
+        self._clear(discarded)
+
+    def _discard(self, path: Path, number: int) -> Path:
+        """Take a directory's name away, so that another session may have it."""
+        discarded = path.with_name(f"{path.name}.{number}{DISCARDED}")
+        self._files.rename(path, discarded)
+        self._store.unflushed = True
+        return discarded
+
+    def _clear(self, path: Path) -> None:
+        """Remove a discarded directory; what cannot be removed is removed by a later recovery."""
+        with suppress(OSError):
+            for name in self._files.list(path):
+                self._files.remove(path / name)
+            self._files.remove_directory(path)
 
     # --- reclamation
 
@@ -140,25 +179,41 @@ class Journal:
 
     # --- recovery
 
-    def repair(self, recovered: Sequence[Recovered]) -> None:
+    def repair(self, recovery: Recovery) -> None:
         """Cut what is not confirmed, flush what is, and take over the files. Raises StorageFull and StorageError."""
         with storage_errors(self.root):
-            for found in recovered:
-                for name in found.leftovers:
-                    self._files.remove(found.path / name)
-                for name in found.cuts:
-                    self._files.truncate(found.path / name, found.sizes[name])
-                self._folders[found.path.name] = Folder(found.path, dict(found.sizes))
+            self._repair_deletions(recovery)
+            discarded = [self._discard(path, number) for number, path in recovery.discards]
+            for session in recovery.sessions:
+                self._cut(session)
             if self._fsync:
                 self._flush_all()
+        for path in (*recovery.leftovers, *discarded):
+            self._clear(path)
+
+    def _repair_deletions(self, recovery: Recovery) -> None:
+        """Have the deletions durable before any directory goes."""
+        if recovery.deletions_torn:
+            self._files.truncate(self._store.file(DELETED), recovery.deletions_size)
+        if recovery.deletions_torn or recovery.deleted:
+            self._store.sizes[DELETED] = recovery.deletions_size
+            if self._fsync:
+                self._files.flush(self._store.file(DELETED))
+                self._files.flush_directory(self.root)
+
+    def _cut(self, session: Recovered) -> None:
+        for name in session.leftovers:
+            self._files.remove(session.path / name)
+        for name in session.cuts:
+            self._files.truncate(session.path / name, session.sizes[name])
+        self._folders[session.path.name] = Folder(session.path, dict(session.sizes))
 
     def _flush_all(self) -> None:
         """Make durable what is believed from now on: whoever wrote it may have died before it was flushed."""
-        for folder in self._folders.values():
+        for folder in (*self._folders.values(), self._store):
             for name in sorted(folder.sizes, key=MAIN.__eq__):
                 self._files.flush(folder.file(name))
             self._files.flush_directory(folder.path)
-        self._files.flush_directory(self.root)
         if not self._folders:
             with suppress(PermissionError):  # then somebody else made the directory, long ago
                 self._files.flush_directory(self.root.parent)

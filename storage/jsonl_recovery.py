@@ -14,6 +14,8 @@ from .checks import rewindable
 from .errors import StorageCorrupt, StorageRejected
 from .jsonl_files import Files
 from .jsonl_format import (
+    DELETED,
+    DISCARDED,
     MAIN,
     RECLAIM,
     SUFFIX,
@@ -23,6 +25,7 @@ from .jsonl_format import (
     SideRecord,
     TaskState,
     decode_commit,
+    decode_deletion,
     decode_side,
     directory_name,
     document_side,
@@ -70,6 +73,26 @@ class Recovered:
                     yield self.session.key, side
 
 
+@dataclass(slots=True)
+class Recovery:
+    """What a store's directory holds: sessions, and who has been deleted.
+
+    ``discards`` are numbers and directories of deleted sessions, ``leftovers`` directories that have lost their name.
+    """
+
+    leftovers: list[Path]
+    sessions: list[Recovered] = field(default_factory=list)
+    discards: list[tuple[int, Path]] = field(default_factory=list)
+    deleted: set[int] = field(default_factory=set)
+    deletions_size: int = 0
+    deletions_torn: bool = False
+
+    @property
+    def last_number(self) -> int:
+        """The highest number that a session has had."""
+        return max([0, *self.deleted, *(one.header.number for one in self.sessions if one.header)])
+
+
 class Found:
     """A session's files as they were found."""
 
@@ -97,24 +120,38 @@ class Found:
         return header
 
 
-def recover(root: Path, files: Files) -> list[Recovered]:
+def recover(root: Path, files: Files) -> Recovery:
     """Read all sessions, in the order of their creation. Raises StorageCorrupt, SchemaTooNew and OSError."""
-    found = list(_read_folders(root, files))
-    drop_unconfirmed(found)
-    return sorted(map(rebuild, found), key=_creation)
+    names = files.list(root)
+    found = list(_read_folders(root, names, files))
+    result = Recovery(leftovers=[root / name for name in names if name.endswith(DISCARDED)])
+    if DELETED in names:
+        _read_deletions(root / DELETED, files.read(root / DELETED), result)
+    kept = [one for one in found if one.header is None or one.header.number not in result.deleted]
+    drop_unconfirmed(kept, result.deleted)
+    result.discards = [(one.header.number, one.path) for one in found if one.header and one not in kept]
+    result.sessions = sorted(map(rebuild, kept), key=lambda one: one.header.number if one.header else 0)
+    return result
 
 
-def _creation(recovered: Recovered) -> tuple[int, int, str]:
-    header = recovered.header
-    return (0, 0, "") if header is None else (header.number, header.created_at, header.key)
-
-
-def _read_folders(root: Path, files: Files) -> Iterator[Found]:
-    for name in filter(is_directory_name, files.list(root)):
+def _read_folders(root: Path, names: Iterable[str], files: Files) -> Iterator[Found]:
+    for name in filter(is_directory_name, names):
         try:
             yield Found(root / name, files)
         except NotADirectoryError:
             continue
+
+
+def _read_deletions(path: Path, data: bytes, result: Recovery) -> None:
+    """Note who has been deleted. Nothing stands behind a torn line: deletions are appended one by one."""
+    for line in read_lines(data):
+        if line.torn:
+            result.deletions_torn = True
+        elif result.deletions_torn:
+            raise StorageCorrupt(f"{path}: a deletion follows a torn line")
+        else:
+            result.deleted.add(decode_deletion(path, line.data).number)
+            result.deletions_size = line.end
 
 
 # --- main files
@@ -137,24 +174,44 @@ def _read_markers(path: Path, data: bytes) -> Iterator[Marker]:
             raise StorageCorrupt(f"{path}: commit {commit.seq} follows a torn line")
 
 
-def drop_unconfirmed(folders: Iterable[Found]) -> None:
-    """Drop the commits of a group whose last one is missing, and check that none of any other group is missing."""
-    by_key = {folder.header.key: folder for folder in folders if folder.header}
-    confirmed: dict[str, int] = {}
-    for folder in by_key.values():
+def drop_unconfirmed(folders: Iterable[Found], deleted: set[int]) -> None:
+    """Drop the commits of a group whose last one is missing, and check that none of any other group is missing.
+
+    What awaits a deleted session was confirmed by it: nothing is deleted while a group is unfinished.
+    """
+    sessions = _by_number(folders)
+    confirmed: dict[int, int] = {}
+    for folder in sessions.values():
         for marker in folder.markers:
-            for key, seq in marker.commit.confirms.items():
-                confirmed[key] = max(seq, confirmed.get(key, 0))
-    for key, folder in by_key.items():
-        while folder.markers and _is_open(folder.markers[-1].commit, confirmed.get(key, 0)):
+            for number, seq in marker.commit.confirms.items():
+                confirmed[number] = max(seq, confirmed.get(number, 0))
+    for number, folder in sessions.items():
+        while folder.markers and _is_open(folder.markers[-1].commit, confirmed.get(number, 0), deleted):
             folder.markers.pop()
-    for key, seq in confirmed.items():
-        if key not in by_key or not by_key[key].markers or by_key[key].markers[-1].commit.seq < seq:
-            raise StorageCorrupt(f"session {key!r} lacks commit {seq}, which another session's commit confirms")
+    for number, seq in confirmed.items():
+        if number not in deleted:
+            _check_reached(sessions.get(number), number, seq)
 
 
-def _is_open(commit: Commit, confirmed: int) -> bool:
-    return commit.awaits is not None and commit.seq > confirmed
+def _by_number(folders: Iterable[Found]) -> dict[int, Found]:
+    sessions: dict[int, Found] = {}
+    for folder in folders:
+        if folder.header is not None:
+            other = sessions.setdefault(folder.header.number, folder)
+            if other is not folder:
+                raise StorageCorrupt(f"{other.path} and {folder.path} have one number: one comes from another store")
+    return sessions
+
+
+def _is_open(commit: Commit, confirmed: int, deleted: set[int]) -> bool:
+    return commit.awaits is not None and commit.awaits not in deleted and commit.seq > confirmed
+
+
+def _check_reached(folder: Found | None, number: int, seq: int) -> None:
+    if folder is None:
+        raise StorageCorrupt(f"session number {number} is missing, of which another session confirms commit {seq}")
+    if not folder.markers or folder.markers[-1].commit.seq < seq:
+        raise StorageCorrupt(f"{folder.path / MAIN} lacks commit {seq}, which another session confirms")
 
 
 # --- side files

@@ -183,6 +183,10 @@ class SimulatedDisk:
         self._find(path)
         self._find(path.parent).change({path.name: None})
 
+    def remove_directory(self, path):
+        assert not self.list(path)
+        self.remove(path)
+
     def flush(self, path):
         self.note_moment()
         self._find(path).flush()

@@ -64,12 +64,18 @@ def plant(path: Path, files: dict[str, bytes]) -> None:
 # --- a story to interrupt
 
 CHAPTERS = 9
+"""Chapters that only write."""
+
+WHOLE = CHAPTERS + 3
 
 
-async def tell(storage, chapters: int = CHAPTERS):
-    """Write a story of groups, of one session and of several, that moves every kind of file; yield after each."""
-    s, t, u = (Rig(storage, reopen=False, key=key) for key in "stu")
-    s.last_id = t.last_id = u.last_id = 20
+async def tell(storage, chapters: int = WHOLE):
+    """Write a story of groups, of one session and of several, that moves every kind of file; yield after each.
+
+    In the last chapters a session that has led groups goes, and comes back.
+    """
+    s, t, u, again = (Rig(storage, reopen=False, key=key) for key in "stuu")
+    s.last_id = t.last_id = u.last_id = again.last_id = 20
     root, held = conversation(1), task(4, Pending(checkpoint={"text": "é" * 20}))
     rewindable = {"scope": ConversationScope(conversation_id=1), "history": "rewindable"}
     groups = [
@@ -86,6 +92,13 @@ async def tell(storage, chapters: int = CHAPTERS):
     assert len(groups) == CHAPTERS
     for group in groups[:chapters]:
         await storage.write(group())
+        yield
+    if chapters == WHOLE:
+        assert await storage.delete_session("u")
+        yield
+        await storage.write([again.batch(root, document(2, {"n": 1})), t.batch(set_n(3, 1)), again.batch(entry(5))])
+        yield
+        assert await storage.delete_session("t")
         yield
 
 
@@ -165,6 +178,9 @@ class ListedFiles(DiskFiles):
 
     def remove(self, path):
         self._run("remove", lambda: super(ListedFiles, self).remove(path), path)
+
+    def remove_directory(self, path):
+        self._run("rmdir", lambda: super(ListedFiles, self).remove_directory(path), path)
 
     def flush(self, path):
         self._run("flush", path.stat, path)  # nothing here outlives this process

@@ -264,12 +264,12 @@ def test_the_last_commit_of_a_group_confirms_the_others(tmp_path, fsync):
         known = [{mark: line[mark] for mark in marks if mark in line} for line in lines(folder / "main.jsonl")]
         assert known == [
             {"seq": 1},
-            {"seq": 2, "awaits": "s"},
-            {"seq": 3, "awaits": "s", "after": 2},
-            {"seq": 4, "confirms": {"t": 3}, "after": 3},
+            {"seq": 2, "awaits": 1},
+            {"seq": 3, "awaits": 1, "after": 2},
+            {"seq": 4, "confirms": {"2": 3}, "after": 3},
         ]
         known = [{mark: line[mark] for mark in marks if mark in line} for line in lines(folder.parent / "t/main.jsonl")]
-        assert known == [{"seq": 1}, {"seq": 2, "awaits": "s"}, {"seq": 3, "awaits": "s", "after": 2}]
+        assert known == [{"seq": 1}, {"seq": 2, "awaits": 1}, {"seq": 3, "awaits": 1, "after": 2}]
 
     run(tmp_path, body, fsync=fsync)
 
