@@ -241,7 +241,7 @@ async def _close(stream: AsyncIterator[Event]) -> None:
     try:
         if close is not None:
             await close()
-    except Exception as error:
+    except Exception as error:  # noqa: BLE001
         log.warning("stream_not_closed", error=said(error))
 
 

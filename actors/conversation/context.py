@@ -6,15 +6,16 @@ round in which they were called, a call without a result is answered by a synthe
 comes later is told as news at its own place. Proved by tests/actors/conversation/test_context.py.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Sequence
 
 import msgspec
 
-from ...storage.records import ContextEdit, EntryRecord
+from ...storage.records import EntryRecord, JsonObject
 from ..models import (
     AssistantMessage,
     Message,
     SystemMessage,
+    ToolCall,
     ToolResultMessage,
     UserMessage,
     from_json,
@@ -36,23 +37,37 @@ class ContextView(msgspec.Struct, frozen=True, kw_only=True):
     messages: list[Message]
 
 
-def derive(entries: Sequence[EntryRecord]) -> ContextView:
-    """Derive the context at the end of ``entries``, which are visible ones in id order, from the head on or earlier."""
+class Decoded(msgspec.Struct, frozen=True):
+    """What an entry says, ready to be used again: entries never change."""
+
+    own: list[Message]
+    """What it contributes unless a later entry edits it."""
+    edits: dict[int, list[Message]]
+    """What other entries contribute because of it."""
+
+
+def decode(entry: EntryRecord) -> Decoded:
+    """Decode an entry. Raises MessageInvalid."""
+    edits = {edit.target: _contributed(edit.messages) for edit in entry.edits or ()}
+    return Decoded(_contributed(entry.model), edits)
+
+
+def derive(entries: Sequence[EntryRecord], decoded: Callable[[EntryRecord], Decoded] = decode) -> ContextView:
+    """Derive the context at the end of ``entries``, which are visible ones in id order, from the head on or earlier.
+
+    ``decoded`` gives what an entry says; who keeps entries keeps that beside them.
+    """
     head = next((entry for entry in reversed(entries) if entry.head is not None), None)
     active = active_range(entries, head)
-    edits = _edits(active)
-    contributions = [list(_contribution(entry, edits.get(entry.id))) for entry in active]
+    edits = _edits(active, decoded)
+    contributions = [edits[entry.id] if entry.id in edits else decoded(entry).own for entry in active]
     messages = settle_calls([message for contribution in contributions for message in contribution])
     return ContextView(head=head, entries=active, contributions=contributions, messages=lead(messages))
 
 
 def check_messages(entry: EntryRecord) -> None:
     """Refuse an entry whose messages no context could be derived from. Raises MessageInvalid."""
-    for message in entry.model or ():
-        from_json(message)
-    for edit in entry.edits or ():
-        for message in edit.messages or ():
-            from_json(message)
+    decode(entry)
 
 
 def active_range(entries: Sequence[EntryRecord], head: EntryRecord | None) -> list[EntryRecord]:
@@ -63,20 +78,17 @@ def active_range(entries: Sequence[EntryRecord], head: EntryRecord | None) -> li
     return [head, *kept]
 
 
-def _edits(active: Sequence[EntryRecord]) -> dict[int, ContextEdit]:
-    """Give the newest edit of each entry; those before the active range no longer count."""
-    newest: dict[int, ContextEdit] = {}
-    for entry in sorted(active, key=lambda entry: entry.id):
-        newest.update({edit.target: edit for edit in entry.edits or ()})
+def _edits(active: Sequence[EntryRecord], decoded: Callable[[EntryRecord], Decoded]) -> dict[int, list[Message]]:
+    """Give what edited entries contribute by their newest edit; edits before the active range no longer count."""
+    newest: dict[int, list[Message]] = {}
+    for entry in sorted((entry for entry in active if entry.edits), key=lambda entry: entry.id):
+        newest.update(decoded(entry).edits)
     return newest
 
 
-def _contribution(entry: EntryRecord, edit: ContextEdit | None) -> Iterator[Message]:
-    stored = (entry.model or []) if edit is None else (edit.messages or [])
-    for value in stored:
-        message = from_json(value)
-        if not (isinstance(message, AssistantMessage) and message.stop_reason in LEFT_OUT):
-            yield message
+def _contributed(stored: Sequence[JsonObject] | None) -> list[Message]:
+    messages = [from_json(value) for value in stored or ()]
+    return [one for one in messages if not (isinstance(one, AssistantMessage) and one.stop_reason in LEFT_OUT)]
 
 
 def lead(messages: list[Message]) -> list[Message]:
@@ -92,7 +104,8 @@ def lead(messages: list[Message]) -> list[Message]:
 def settle_calls(messages: Sequence[Message]) -> list[Message]:
     """Have every call followed by exactly one result, in call order, and no result without its call."""
     settled: list[Message] = []
-    unanswered = _Round(None)
+    names: dict[str, str] = {}
+    unanswered = _Round([], 0, names)
     for message in messages:
         if isinstance(message, ToolResultMessage):
             news = unanswered.take(message)
@@ -100,24 +113,25 @@ def settle_calls(messages: Sequence[Message]) -> list[Message]:
         elif isinstance(message, SystemMessage) and unanswered.open:
             unanswered.held.append(message)
         else:
-            settled.extend(unanswered.close())
-            if isinstance(message, AssistantMessage):
-                unanswered = _Round(message, unanswered.names)
+            settled.extend(unanswered.close() if unanswered.open else ())
+            if isinstance(message, AssistantMessage) and (calls := tool_calls(message)):
+                unanswered = _Round(calls, message.timestamp, names)
             settled.append(message)
     settled.extend(unanswered.close())
     return settled
 
 
 class _Round:
-    """An assistant message's calls, and the results that have come for them."""
+    """An assistant message's calls, and the results that have come for them. ``names`` are of all calls so far."""
 
-    def __init__(self, message: AssistantMessage | None, names: dict[str, str] | None = None) -> None:
-        self.calls = [] if message is None else tool_calls(message)
-        self.timestamp = 0 if message is None else message.timestamp
-        self.names = {**(names or {}), **{call.id: call.name for call in self.calls}}
+    def __init__(self, calls: list[ToolCall], timestamp: int, names: dict[str, str]) -> None:
+        names.update((call.id, call.name) for call in calls)
+        self.calls = calls
+        self.timestamp = timestamp
+        self.names = names
         self.results: dict[str, ToolResultMessage] = {}
         self.held: list[Message] = []
-        self.open = bool(self.calls)
+        self.open = bool(calls)
 
     def take(self, result: ToolResultMessage) -> Message | None:
         """Keep a result of this round. One that comes too late becomes news; one without any call is dropped."""

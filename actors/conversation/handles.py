@@ -34,7 +34,7 @@ from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .builtin import LiveDoc
 from .choice import Agent, configure
-from .context import ContextView, derive
+from .context import ContextView
 from .errors import Unanswered
 from .inbox import UserInput, WhenBusy, heal_run, submit_input, withdraw_inputs
 from .transcripts import Transcripts
@@ -183,7 +183,7 @@ class Conversation(_Handle):
     async def context(self, *, at: int | None = None) -> ContextView:
         """Derive what a model would be sent now, or as of entry ``at`` of the active range."""
         core = await self._core()
-        return derive(await core.part(Transcripts, Transcripts).active(self.id, at))
+        return await core.part(Transcripts, Transcripts).context(self.id, at)
 
     async def entries(self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None) -> Page[EntryRecord]:
         """Page the whole visible history, newest first by default. Raises UnknownRecord."""

@@ -1,20 +1,42 @@
 """The active transcripts of busy conversations, kept in memory and grown by publications.
 
-A request costs its new entries, not the transcript. Entries are immutable, so every reader shares them.
+A request costs its new entries, not the transcript: entries are immutable, so every reader shares them, and what they
+say is decoded once.
 Proved by tests/actors/conversation/test_transcripts.py.
 """
 
 import asyncio
+from collections.abc import Callable
 
 from ...storage.contract import EntryQuery
 from ...storage.records import EntryRecord
 from ..session.core import SessionCore
 from ..session.errors import UnknownRecord
 from ..session.publication import Publication
-from .context import active_range
+from .context import ContextView, Decoded, active_range, decode, derive
 
 MAX_KEPT = 64
 PAGE = 256
+
+
+class _Kept:
+    """A kept active range, and what its entries say as far as somebody has asked."""
+
+    def __init__(self, entries: list[EntryRecord]) -> None:
+        self.entries = entries
+        self._decoded: dict[int, Decoded] = {}
+
+    def decoded(self, entry: EntryRecord) -> Decoded:
+        """Decode one of the entries, once. Raises MessageInvalid."""
+        known = self._decoded.get(entry.id)
+        if known is None:
+            known = self._decoded[entry.id] = decode(entry)
+        return known
+
+    def move(self, entries: list[EntryRecord]) -> None:
+        """Take over another range, a later one."""
+        self.entries = entries
+        self._decoded = {entry.id: self._decoded[entry.id] for entry in entries if entry.id in self._decoded}
 
 
 class Transcripts:
@@ -22,7 +44,7 @@ class Transcripts:
 
     def __init__(self, core: SessionCore) -> None:
         self._core = core
-        self._kept: dict[int, list[EntryRecord]] = {}
+        self._kept: dict[int, _Kept] = {}
         self._loading = asyncio.Lock()
         self._arrived: list[EntryRecord] = []
         """What was published while a transcript was being read from storage."""
@@ -30,14 +52,27 @@ class Transcripts:
 
     async def active(self, conversation_id: int, at: int | None = None) -> list[EntryRecord]:
         """Give the active range, as far as it is durable, or as it was when ``at`` was the newest entry."""
+        entries, _ = await self._range(conversation_id, at)
+        return entries
+
+    async def context(self, conversation_id: int, at: int | None = None) -> ContextView:
+        """Derive what a model would be sent now, or as of entry ``at``. Raises UnknownRecord, MessageInvalid."""
+        entries, decoded = await self._range(conversation_id, at)
+        return derive(entries, decoded)
+
+    async def _range(
+        self, conversation_id: int, at: int | None
+    ) -> tuple[list[EntryRecord], Callable[[EntryRecord], Decoded]]:
+        """Give the active range, and what decodes its entries."""
         await self._core.drained()
-        while (entries := self._kept.get(conversation_id)) is None:
+        while (kept := self._kept.get(conversation_id)) is None:
             async with self._loading:
                 if conversation_id not in self._kept:
                     await self._load(conversation_id)
+        entries = kept.entries
         if at is not None and entries and entries[0].head is not None and entries[0].id > at:
-            return await self._read(conversation_id, at)
-        return list(entries) if at is None else [entry for entry in entries if entry.id <= at]
+            return await self._read(conversation_id, at), decode
+        return list(entries) if at is None else [entry for entry in entries if entry.id <= at], kept.decoded
 
     async def _load(self, conversation_id: int) -> None:
         if await self._core.storage.conversation(self._core.key, conversation_id) is None:
@@ -46,7 +81,7 @@ class Transcripts:
         read = await self._read(conversation_id, None)
         while len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        self._kept[conversation_id] = read
+        self._kept[conversation_id] = _Kept(read)
         for entry in self._arrived:
             self._add(entry)
 
@@ -78,12 +113,12 @@ class Transcripts:
 
     def _add(self, entry: EntryRecord) -> None:
         kept = self._kept.get(entry.conversation_id)
-        if kept is None or not all(entry.id > known.id for known in (kept[:1] + kept[-1:])):
+        if kept is None or not all(entry.id > known.id for known in (kept.entries[:1] + kept.entries[-1:])):
             return
         if entry.head is None:
-            kept.append(entry)
-        elif entry.head >= _first(kept[0] if kept else None):
-            self._kept[entry.conversation_id] = active_range([*kept, entry], entry)
+            kept.entries.append(entry)
+        elif entry.head >= _first(kept.entries[0] if kept.entries else None):
+            kept.move(active_range([*kept.entries, entry], entry))
         else:
             del self._kept[entry.conversation_id]  # it keeps more than is here
 

@@ -2,10 +2,14 @@ import asyncio
 
 import perdure
 import pytest
+from perdure.actors.conversation import context
+from perdure.actors.conversation.context import derive
 from perdure.actors.conversation.transcripts import MAX_KEPT, PAGE, Transcripts
+from perdure.actors.models import MessageInvalid, from_json, to_json
 from perdure.storage.faulty import FaultyStorage
+from perdure.storage.records import ContextEdit
 
-from .support import go, history, quiet, scene
+from .support import go, history, quiet, scene, user
 
 
 class HeldReads(FaultyStorage):
@@ -247,5 +251,104 @@ def test_a_restart_reads_what_is_stored(storage):
             s.system.kill("session:s")
             await quiet()
             assert ids(await (await transcripts(s)).active(1)) == [marker, tail]
+
+    go(main)
+
+
+@pytest.fixture
+def decoded(monkeypatch):
+    """What is decoded from now on."""
+    seen = []
+
+    def counting(value):
+        seen.append(value)
+        return from_json(value)
+
+    monkeypatch.setattr(context, "from_json", counting)
+    return seen
+
+
+def test_a_turn_decodes_its_own_entries_however_long_the_transcript_is(decoded):
+    """P10: the cost of a step does not grow with history."""
+
+    async def main():
+        costs = []
+        async with scene() as s:
+            await s.ask()
+            for _ in range(40):
+                decoded.clear()
+                await s.ask()
+                costs.append(len(decoded))
+            assert len((await s.root.context()).messages) > 80
+        assert set(costs[2:]) == {costs[2]}
+        assert costs[2] <= 6
+
+    go(main)
+
+
+def test_what_edits_say_is_decoded_once_too_and_the_newest_counts(decoded):
+    async def main():
+        async with scene() as s:
+            said = await add(s.root, model=[to_json(user("first"))])
+            for text in ("second", "third"):
+                edit = ContextEdit(target=said, action="replace", messages=[to_json(user(text))])
+                await add(s.root, edits=[edit])
+                assert (await s.root.context()).messages == [user(text)]
+            decoded.clear()
+            assert (await s.root.context()).messages == [user("third")]
+            assert decoded == []
+
+    go(main)
+
+
+@pytest.mark.parametrize("loaded", [True, False])
+def test_contexts_are_the_same_whether_entries_were_decoded_before_or_not(loaded):
+    async def main():
+        storage = perdure.MemoryStorage()
+        async with scene(storage=storage) as s:
+            await s.ask("one")
+            before = await add(s.root, model=[to_json(user("two"))])
+            if loaded:
+                await s.root.context()
+            await add(s.root, model=[to_json(user("summary"))], head="self")
+            await add(s.root, model=[to_json(user("three"))])
+            assert (await s.root.context()).messages == [user("summary"), user("three")]
+            past = (await s.root.context(at=before)).messages
+            assert past[-1] == user("two")
+            assert len(past) == 3
+            await add(s.root, head=before)
+            assert (await s.root.context()).messages == [user("two"), user("three")]
+            active = await (await transcripts(s)).active(1)
+            assert (await s.root.context()) == derive(active)
+
+    go(main)
+
+
+def test_what_a_head_leaves_behind_is_no_longer_kept():
+    """P10."""
+
+    async def main():
+        async with scene() as s:
+            await add(s.root, 20, model=[to_json(user("old"))])
+            await s.root.context()
+            last = await add(s.root, model=[to_json(user("new"))], head="self")
+            await s.root.context()
+            kept = (await transcripts(s))._kept[1]
+            assert ids(kept.entries) == list(kept._decoded) == [last]
+
+    go(main)
+
+
+def test_an_entry_that_says_nothing_readable_is_an_error_each_time_and_in_its_own_conversation_only():
+    async def main():
+        async with scene() as s:
+            other = await s.session.create_conversation(agent=perdure.Agent(model="scripted/model"))
+            async with s.root.commit() as tx:
+                tx.core.hooks.check_entry.clear()
+                await tx.append("note", model=[{"role": "nobody"}])
+            for _ in range(2):
+                with pytest.raises(MessageInvalid):
+                    await s.root.context()
+            assert (await (await other.submit("x")).wait()).answer.text == "re: x"
 
     go(main)
