@@ -16,6 +16,7 @@ from ..conversation.settings import Settings
 from ..models import ThinkingLevel
 from ..task.definition import Definitions, Task
 from .errors import ExtensionInvalid
+from .responses import said
 from .tool import Tool
 
 Render = Callable[["PromptInput"], str | Awaitable[str | None] | None]
@@ -87,17 +88,14 @@ class Registry:
         Raises ExtensionInvalid, and ToolDefinitionError for a tool without a schema, and changes nothing.
         """
         _check(extension, self._taken(extension.name))
-        old = self._installed.get(extension.name)
+        made = [_made(extension, task) for task in extension.tasks]
+        gone = _task_names(self._installed.get(extension.name)) - _task_names(extension)
         self._installed[extension.name] = extension
-        for name in _task_names(old) - _task_names(extension):
-            self._definitions.uninstall(name)
-        for task in extension.tasks:
-            self._definitions.install(task)
+        self._definitions.replace(gone, made)
 
     def uninstall(self, name: str) -> None:
         """Remove an extension. Conversations that select it keep its name; its tasks wait until it comes back."""
-        for task in _task_names(self._installed.pop(name, None)):
-            self._definitions.uninstall(task)
+        self._definitions.replace(_task_names(self._installed.pop(name, None)), ())
 
     def installed(self) -> list[Extension]:
         """List what is installed."""
@@ -130,18 +128,34 @@ def _task_names(extension: Extension | None) -> set[str]:
     return set() if extension is None else {task.name for task in extension.tasks}
 
 
+def _made(extension: Extension, task: type[Task[Any, Any]]) -> Task[Any, Any]:
+    try:
+        return task()
+    except Exception as error:
+        raise ExtensionInvalid(
+            f"extension {extension.name!r}: task {task.name!r} cannot be made: {said(error)}"
+        ) from error
+
+
 def _check(extension: Extension, taken: set[str]) -> None:
     where = f"extension {extension.name!r}"
+    if not isinstance(extension.name, str):
+        raise ExtensionInvalid(f"{where}: a name is text")
+    for task in extension.tasks:
+        if not (isinstance(task, type) and issubclass(task, Task) and hasattr(task, "name")):
+            raise ExtensionInvalid(f"{where}: {task!r} is no task class")
     for tool in extension.tools:
         if not isinstance(tool, Tool):
             raise ExtensionInvalid(f"{where}: {tool!r} is no tool; make a function one with @tool")
         _ = tool.spec  # a signature without a schema is found now, not in the middle of a run
     _unique(where, "tool", [tool.name for tool in extension.tools])
-    _unique(where, "section", [section.key for section in extension.sections])
-    _unique(where, "task", [task.name for task in extension.tasks])
     for section in extension.sections:
+        if not isinstance(section, Section) or not isinstance(section.key, str):
+            raise ExtensionInvalid(f"{where}: {section!r} is no section")
         if not SECTION_KEY.fullmatch(section.key) or section.key == INSTRUCTIONS:
             raise ExtensionInvalid(f"{where}: section key {section.key!r} is reserved or not like 'a-name'")
+    _unique(where, "section", [section.key for section in extension.sections])
+    _unique(where, "task", [task.name for task in extension.tasks])
     for name in _task_names(extension) & taken:
         raise ExtensionInvalid(f"{where}: task {name!r} is defined elsewhere")
 

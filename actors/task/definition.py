@@ -12,7 +12,7 @@ every task of its kind. Proved by tests/actors/task/test_definition.py.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_args, get_origin
 
 import msgspec
@@ -171,12 +171,17 @@ class Definitions:
 
     def install(self, task: type[Task[Any, Any]]) -> None:
         """Add a definition, or replace the one of its name; tasks that were blocked for want of it go on."""
-        self._by_name[task.name] = task()
-        self._changed()
+        self.replace((), (task(),))
 
     def uninstall(self, name: str) -> None:
         """Remove a definition; its tasks stay as they are, blocked, until one of that name comes back."""
-        self._by_name.pop(name, None)
+        self.replace((name,), ())
+
+    def replace(self, removed: Iterable[str], added: Iterable[Task[Any, Any]]) -> None:
+        """Remove and add definitions, which are made already, at once."""
+        for name in removed:
+            self._by_name.pop(name, None)
+        self._by_name.update((task.name, task) for task in added)
         self._changed()
 
     def get(self, name: str) -> Task[Any, Any] | None:

@@ -132,6 +132,17 @@ def test_an_uninstalled_extension_takes_its_tasks_with_it(registry):
     registry.install(ext("b", tasks=[task("t.x")]))
 
 
+class Unmade(perdure.Task[None, None], name="t.unmade", version=1):
+    class Start(perdure.Phase):
+        pass
+
+    def __init__(self):
+        raise RuntimeError("no licence")
+
+    async def start(self, run, state):
+        await run.complete()
+
+
 BAD = {
     "two tools": ext("bad", ["x", "x"]),
     "two sections": ext("bad", [], [("s", "1"), ("s", "2")]),
@@ -143,6 +154,12 @@ BAD = {
     "an empty key": ext("bad", [], [("", "x")]),
     "a key with a newline": ext("bad", [], [("key\n", "x")]),
     "a plain function": perdure.Extension(name="bad", tools=[print]),
+    "no section": perdure.Extension(name="bad", sections=["x"]),
+    "a section whose key is none": perdure.Extension(name="bad", sections=[perdure.Section(None, "x")]),
+    "no task": perdure.Extension(name="bad", tasks=[print]),
+    "a task in the place of its class": perdure.Extension(name="bad", tasks=[task("t")()]),
+    "the class of all tasks": perdure.Extension(name="bad", tasks=[perdure.Task]),
+    "a task that cannot be made": ext("bad", tasks=[task("t.new"), Unmade]),
 }
 
 
@@ -156,6 +173,18 @@ def test_an_extension_that_contradicts_the_rest_is_refused_and_changes_nothing(r
         registry.install(bad)
     assert registry.installed()[1] is good
     assert registry._definitions.get("t.mine") is not None
+    assert registry._definitions.get("t") is registry._definitions.get("t.new") is None
+    assert names(resolve(registry)) == ["fine"]
+
+
+def test_an_extension_replaces_another_in_one_step(registry):
+    """Nobody sees the one without the other: a task that is in both never loses its code."""
+    seen = []
+    registry.install(ext("a", tasks=[task("t.old"), task("t.both")]))
+    have = registry._definitions.get
+    registry._definitions.subscribe(lambda: seen.append([have(f"t.{name}") is None for name in ("old", "both", "new")]))
+    registry.install(ext("a", tasks=[task("t.both"), task("t.new")]))
+    assert seen == [[True, False, False]]
 
 
 class Unheard:
