@@ -228,9 +228,9 @@ def test_whoever_is_killed_the_child_is_found_again_and_answers_once(victim):
             await office.started.wait()
             live = {record.kind: record.id for record in await s.session.tasks() if record.conversation_id != 1}
             ids = {
-                "tool task": f"s/{await subagent_task(s)}",
-                "child's generation": f"s/{live['pi.generation']}",
-                "child's tool": f"s/{live['pi.tool']}",
+                "tool task": f"task:s/{await subagent_task(s)}",
+                "child's generation": f"task:s/{live['pi.generation']}",
+                "child's tool": f"task:s/{live['pi.tool']}",
             }
             office.started.clear()
             killed = s.system.kill(ids.get(victim, victim))
