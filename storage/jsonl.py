@@ -48,9 +48,10 @@ Side = tuple[str, str]
 class JsonlStorage(MemoryStorage):
     """A store in a directory, owned by one process at a time. The directory is made if its parent exists.
 
-    An acknowledged commit survives the death of the process; with ``fsync=True`` also a loss of power, main files and
-    names included. A group is stored whole or not at all, over all its sessions, whenever a crash comes. Damage that a
-    crash cannot explain is StorageCorrupt at ``open``, and nothing is changed.
+    An acknowledged commit survives the death of the process; with ``fsync=True`` also a loss of power: its marker, the
+    records that it refers to and the names of their files are flushed before it is acknowledged. A group is stored whole
+    or not at all, over all its sessions, whenever a crash comes. Damage that no crash explains is StorageCorrupt at
+    ``open``, and then nothing is changed.
 
     ``clock`` gives the time in milliseconds with which new sessions are stamped, ``files`` does the file operations.
     """
@@ -166,22 +167,6 @@ class JsonlStorage(MemoryStorage):
             self._failed = True
             raise
 
-    async def delete_session(self, key: str) -> bool:
-        """Delete a session and everything in it; tell whether there was one. Raises what ``write`` raises."""
-        self._usable()
-        check_text(key)
-        return await self._steps.run(partial(self._delete, key))
-
-    async def _delete(self, key: str) -> bool:
-        engine = self._usable()
-        if key not in self._sessions:
-            return False
-        await self._change(engine.journal.delete, key, self._numbers[key])
-        for table in (self._sessions, self._numbers, self._live):
-            table.pop(key)
-        self._unreclaimed = {side for side in self._unreclaimed if side[0] != key}
-        return True
-
     def _prepare(self, batches: list[Batch]) -> list[Prepared]:
         """Check that every session will take its batches; leave the sessions as they are."""
         undo = Undo()
@@ -210,6 +195,22 @@ class JsonlStorage(MemoryStorage):
         for write in one.batch.writes:
             if type(write) is TaskRecord:
                 (live.add if write.live else live.discard)(write.id)
+
+    async def delete_session(self, key: str) -> bool:
+        """Delete a session and everything in it; tell whether there was one. Raises what ``write`` raises."""
+        self._usable()
+        check_text(key)
+        return await self._steps.run(partial(self._delete, key))
+
+    async def _delete(self, key: str) -> bool:
+        engine = self._usable()
+        if key not in self._sessions:
+            return False
+        await self._change(engine.journal.delete, key, self._numbers[key])
+        for table in (self._sessions, self._numbers, self._live):
+            table.pop(key)
+        self._unreclaimed = {side for side in self._unreclaimed if side[0] != key}
+        return True
 
     # --- what memory alone finds too slowly in a long session
 

@@ -10,7 +10,7 @@ from . import codec
 from .checks import rewindable
 from .jsonl_format import FORMAT, DocumentContent, SideRecord, document_side, encode_line, parse_side, task_side
 from .memory_session import MemorySession, Revision
-from .records import Base, Batch, Delta, DocumentChange, DocumentRetire, TaskRecord
+from .records import Base, Batch, DocumentChange, DocumentRetire, TaskRecord
 
 
 def freed(session: MemorySession, batch: Batch) -> Iterable[str]:
@@ -45,10 +45,6 @@ def remainder(session: MemorySession, side: str) -> bytes:
 
 
 def _record(id: int, revision: Revision) -> SideRecord:
-    content = (
-        Base(version=revision.version, value=codec.decode_value(revision.body))
-        if revision.base
-        else Delta(version=revision.version, ops=codec.decode_ops(revision.body))
-    )
+    content = codec.decode_content(revision.base, revision.version, revision.body)
     payload = DocumentContent(id=id, content=content)
     return SideRecord(format=FORMAT, seq=revision.seq, ordinal=0, payload=payload)
