@@ -10,7 +10,7 @@ from typing import Any, Literal
 
 import msgspec
 
-from ...chord import copy_json, valid_text
+from ...chord import InvalidJson, copy_json, valid_text
 from ...storage.records import Json
 from ..models.repair import TextJoiner
 
@@ -48,7 +48,10 @@ def clean(text: str) -> str:
 
 def storable(value: Any) -> Json:
     """Make a value from outside storable: strict JSON, valid Unicode. Raises InvalidJson, TypeError when it has no such form."""
-    return copy_json(_repaired(msgspec.to_builtins(value, str_keys=True)))
+    try:
+        return copy_json(_repaired(msgspec.to_builtins(value, str_keys=True)))
+    except RecursionError:
+        raise InvalidJson("expected strict JSON, got a cycle or more nesting than can be stored") from None
 
 
 def _repaired(value: Any) -> Any:

@@ -46,7 +46,7 @@ def _checked(agent: Agent) -> dict[str, Any]:
     try:
         given: dict[str, Any] = copy_json(msgspec.to_builtins(agent))
         msgspec.convert(given, Agent)
-    except (msgspec.ValidationError, TypeError) as error:
+    except (msgspec.ValidationError, TypeError, RecursionError) as error:
         raise InvalidValue(f"this is no Agent: {error}") from None
     return given
 

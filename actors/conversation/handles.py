@@ -21,6 +21,7 @@ from ...storage.records import (
     TaskRecord,
 )
 from ..models import AssistantMessage, answer_text, from_json
+from ..session.arguments import whole
 from ..session.commit import Commit, SessionCommit
 from ..session.core import SessionCore
 from ..session.directory import core_of, directory
@@ -96,7 +97,7 @@ class Submission(_Handle):
 
     def __init__(self, services: Services, session: str, id: int) -> None:
         super().__init__(services, session)
-        self.id = id
+        self.id = whole("a submission's id", id)
 
     def __repr__(self) -> str:
         return f"Submission({self._session!r}, {self.id})"
@@ -130,7 +131,7 @@ class Conversation(_Handle):
 
     def __init__(self, services: Services, session: str, id: int) -> None:
         super().__init__(services, session)
-        self.id = id
+        self.id = whole("a conversation's id", id)
 
     def __repr__(self) -> str:
         return f"Conversation({self._session!r}, {self.id})"
@@ -181,7 +182,9 @@ class Conversation(_Handle):
         await until(core, lambda: not core.forest.ownership.has_work(self.id))
 
     async def context(self, *, at: int | None = None) -> ContextView:
-        """Derive what a model would be sent now, or as of entry ``at`` of the active range."""
+        """Derive what a model would be sent now, or as of entry ``at`` of the active range. Raises InvalidValue."""
+        if at is not None:
+            whole("at, an entry's id,", at)
         core = await self._core()
         return await core.part(Transcripts, Transcripts).context(self.id, at)
 
@@ -261,11 +264,10 @@ class Session(_Handle):
         return Conversation(self._services, self.key, ROOT_CONVERSATION_ID)
 
     async def conversation(self, id: int) -> Conversation:
-        """Give a conversation by id. Raises UnknownRecord."""
-        core = await self._core()
-        if await core.row(ConversationRecord, id) is None:
-            raise UnknownRecord("conversation", id)
-        return Conversation(self._services, self.key, id)
+        """Give a conversation by id. Raises UnknownRecord, InvalidValue."""
+        conversation = Conversation(self._services, self.key, id)
+        await conversation._exists(await self._core())
+        return conversation
 
     async def conversations(self, limit: int = 100, cursor: Cursor | None = None) -> Page[ConversationRecord]:
         """Page all conversations, oldest first, subagents' included: a record's ``owner`` says whose."""
@@ -282,14 +284,14 @@ class Session(_Handle):
         return Conversation(self._services, self.key, record.id)
 
     async def submission(self, id: int) -> Submission:
-        """Give a submission by id. Raises UnknownRecord."""
+        """Give a submission by id. Raises UnknownRecord, InvalidValue."""
         submission = Submission(self._services, self.key, id)
         await submission.status()
         return submission
 
     async def task(self, id: int) -> TaskRef[Any]:
-        """Give a task by id. Raises UnknownRecord."""
-        ref: TaskRef[Any] = TaskRef(self._services, self.key, id)
+        """Give a task by id. Raises UnknownRecord, InvalidValue."""
+        ref: TaskRef[Any] = TaskRef(self._services, self.key, whole("a task's id", id))
         await ref.record()
         return ref
 

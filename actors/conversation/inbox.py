@@ -10,7 +10,7 @@ from typing import Any, Literal, Protocol, get_args
 import msgspec
 import structlog
 
-from ...chord import Draft, valid_text
+from ...chord import Draft, copy_json, valid_text
 from ...storage.records import Faulted, Json, JsonObject, Orphaned, SubmissionRecord, TaskRecord, Terminal
 from ..models import Content, Image, UserMessage, to_json
 from ..models.repair import valid_json
@@ -38,8 +38,12 @@ class Runner(Protocol):
 
 
 def content_json(content: UserInput, limit: int) -> Json:
-    """Check and repair what was submitted. Raises InvalidValue, SubmissionTooLarge."""
-    value = valid_json(msgspec.to_builtins(_checked(content)))
+    """Check and repair what was submitted. Raises InvalidValue, InvalidJson, SubmissionTooLarge."""
+    checked = _checked(content)
+    try:
+        value = copy_json(valid_json(msgspec.to_builtins(checked, str_keys=True)))
+    except (TypeError, RecursionError) as error:
+        raise InvalidValue(f"what is submitted must be JSON: {error}") from None
     size = len(msgspec.json.encode(value))
     if size > limit:
         raise SubmissionTooLarge(f"the submission has {size:,} bytes; the limit is {limit:,}")
@@ -53,7 +57,7 @@ def _checked(content: UserInput) -> UserInput:
         raise InvalidValue(f"{expected}, not {type(content).__name__}")
     try:
         checked = msgspec.convert(msgspec.to_builtins(content), str | list[Content])
-    except (msgspec.ValidationError, TypeError) as error:
+    except (msgspec.ValidationError, TypeError, RecursionError) as error:
         raise InvalidValue(f"{expected}: {error}") from None
     said = [checked] if isinstance(checked, str) else ["image" if isinstance(b, Image) else b.text for b in checked]
     if not any(text.strip() for text in said):

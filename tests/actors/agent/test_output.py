@@ -6,6 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from perdure.actors.agent.output import Bounded, Output, bound, clean, storable
+from perdure.chord import InvalidJson
 
 EXAMPLES = settings(derandomize=True, deadline=None, max_examples=80)
 
@@ -46,6 +47,19 @@ def test_json_from_outside_is_made_storable():
 def test_what_has_no_json_form_is_refused(value):
     with pytest.raises((perdure.PerdureError, TypeError)):
         storable([value])
+
+
+def nested(depth):
+    value = []
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize("depth", [300, 700, 5_000, 100_000])
+def test_what_is_too_deep_is_refused_as_no_json(depth):
+    with pytest.raises(InvalidJson):
+        storable(nested(depth))
 
 
 # --- bounds

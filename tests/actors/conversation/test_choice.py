@@ -31,6 +31,9 @@ def test_a_model_is_stored_as_its_parts():
     assert model_name(model_ref("a/b/c")) == "a/b/c"
 
 
+endless = []
+endless.append(endless)
+
 BAD = {
     "no provider": {"model": "/x"},
     "no slash": {"model": "claude"},
@@ -40,6 +43,7 @@ BAD = {
     "tools as text": {"tools": "grep"},
     "a tool that is no name": {"tools": [5]},
     "instructions": {"instructions": ["x"]},
+    "a list without an end": {"tools": endless},
 }
 
 

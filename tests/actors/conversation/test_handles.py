@@ -76,6 +76,31 @@ def test_an_id_of_another_kind_of_record_is_unknown():
     go(main)
 
 
+@pytest.mark.parametrize("odd", ["x", "1", None, True, 1.0, float("nan"), -1, 2**70, [1], b"1", object()], ids=repr)
+def test_what_is_no_id_is_refused_and_not_taken_for_one(odd):
+    """P11: True is not the root conversation."""
+
+    async def main():
+        async with scene() as s:
+            services = s.system.services
+            attempts = [
+                lambda: s.session.conversation(odd),
+                lambda: s.session.submission(odd),
+                lambda: s.session.task(odd),
+            ]
+            if odd is not None:
+                attempts.append(lambda: s.root.context(at=odd))
+            for attempt in attempts:
+                with pytest.raises((perdure.UnknownRecord, perdure.InvalidValue)):
+                    await attempt()
+            for handle in (perdure.Conversation, perdure.Submission):
+                with pytest.raises(perdure.InvalidValue):
+                    handle(services, "s", odd)
+            assert (await s.ask("still here")).answer.text == "re: still here"
+
+    go(main)
+
+
 def test_reads_of_an_unknown_conversation_find_nothing_and_create_nothing():
     """DF-08."""
 

@@ -4,7 +4,18 @@ import perdure
 import pytest
 from perdure.actors.conversation.builtin import InboxDoc, LiveDoc
 from perdure.actors.conversation.inbox import answered, select, settle_inputs, unanswered
-from perdure.actors.models import Image, ToolCall, ToolResultMessage, UserMessage, call, from_json, plain_text, text
+from perdure.actors.models import (
+    Image,
+    Text,
+    ToolCall,
+    ToolResultMessage,
+    UserMessage,
+    call,
+    from_json,
+    plain_text,
+    text,
+)
+from perdure.chord import InvalidJson
 from perdure.storage.records import SubmissionRecord
 
 from .support import MODEL, Faults, answering, calling, echo, go, history, kinds, quiet, scene, seen
@@ -573,6 +584,59 @@ def test_what_is_no_content_is_refused_and_the_conversation_goes_on(content):
                 await s.root.submit(content, request_id="r")
             assert await submissions(s) == []
             assert (await s.ask("fine", request_id="r")).answer.text == "re: fine"
+
+    go(main)
+
+
+def knot():
+    value = {}
+    value["self"] = value
+    return value
+
+
+def deep(depth):
+    value = 1
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+UNSTORABLE = {
+    "a cycle": knot(),
+    "deeper than documents": deep(300),
+    "deeper than can be walked": deep(700),
+    "deeper than the stack": deep(100_000),
+    "keys that are no text": {(1, 2): 3},
+    "no JSON": {"f": print},
+    "a number too huge": 10**5_000,
+}
+
+
+@pytest.mark.parametrize("value", UNSTORABLE.values(), ids=UNSTORABLE)
+@pytest.mark.parametrize("busy", [False, True])
+@pytest.mark.parametrize("place", ["beside a block", "as content", "as a list"])
+def test_what_cannot_be_stored_is_refused_with_an_error_of_this_library(value, busy, place):
+    """P11: nothing is stored, and the same request id is free."""
+    content = {"beside a block": [Text(text="x", provider_data=value)], "as content": value, "as a list": [value]}
+
+    async def main():
+        free = asyncio.Event()
+
+        async def work() -> str:
+            """Work."""
+            await free.wait()
+            return "done"
+
+        brain = calling(call("work")) if busy else echo
+        async with scene(brain, tools=[perdure.tool(work)]) as s:
+            if busy:
+                await s.root.submit("x")
+            before = len(await submissions(s))
+            with pytest.raises((perdure.InvalidValue, InvalidJson)):
+                await s.root.submit(content[place], request_id="r")
+            assert len(await submissions(s)) == before
+            free.set()
+            assert (await s.ask("fine", request_id="r")).status == "done"
 
     go(main)
 
