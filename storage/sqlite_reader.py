@@ -19,7 +19,7 @@ from .errors import StorageClosed, StorageCorrupt, StorageError
 from .sqlite_errors import data_errors, storage_errors
 from .sqlite_reading import SqliteReading
 from .sqlite_schema import SCHEMA, open_reader, read_schema
-from .sqlite_sizes import SessionSizes, busy_sessions, session_sizes
+from .sqlite_sizes import SessionSizes, all_sizes, busy_sessions, session_sizes
 from .sqlite_thread import SqliteThread
 
 P = ParamSpec("P")
@@ -104,6 +104,10 @@ class SqliteReader(SqliteReading):
     async def busy_sessions(self) -> list[str]:
         """Name the sessions with live tasks or open submissions, in the order of their creation."""
         return await self._ask(busy_sessions)
+
+    async def all_sizes(self) -> dict[str, SessionSizes]:
+        """Count what every session consists of, by key. Reads all of the store."""
+        return await self._ask(all_sizes)
 
     async def session_sizes(self, session: str) -> SessionSizes:
         """Count what a session consists of. Reads all of it."""

@@ -1,4 +1,4 @@
-"""How much of a SQLite store a session takes. Reads every row of it, for people who ask; no hot path does."""
+"""How much of a SQLite store its sessions take. Reads every row, for people who ask; no hot path does."""
 
 import sqlite3
 
@@ -6,16 +6,25 @@ import msgspec
 
 from .sqlite_reads import window
 
-COUNTS = {
-    "conversations": "SELECT count(*), 0 FROM conversations WHERE rid BETWEEN ?1 AND ?2",
-    "entries": "SELECT count(*), sum(length(CAST(body AS BLOB))) FROM entries WHERE conversation BETWEEN ?1 AND ?2",
-    "live_tasks": "SELECT count(*), sum(length(CAST(body AS BLOB))) FROM live_tasks WHERE rid BETWEEN ?1 AND ?2",
-    "ended_tasks": "SELECT count(*), sum(length(CAST(body AS BLOB))) FROM ended_tasks WHERE rid BETWEEN ?1 AND ?2",
-    "submissions": "SELECT count(*), sum(length(CAST(body AS BLOB))) FROM submissions WHERE rid BETWEEN ?1 AND ?2",
-    "documents": "SELECT count(*), 0 FROM documents WHERE rid BETWEEN ?1 AND ?2",
-    "revisions": "SELECT count(*), sum(length(CAST(body AS BLOB))) FROM revisions WHERE document BETWEEN ?1 AND ?2",
+_BYTES = "sum(length(CAST(body AS BLOB)))"
+_TABLES = {
+    "conversations": ("rid", "0", "conversations"),
+    "entries": ("conversation", _BYTES, "entries"),
+    "live_tasks": ("rid", _BYTES, "live_tasks"),
+    "ended_tasks": ("rid", _BYTES, "ended_tasks"),
+    "submissions": ("rid", _BYTES, "submissions"),
+    "documents": ("rid", "0", "documents"),
+    "revisions": ("document", _BYTES, "revisions"),
 }
-
+OF_ONE = {
+    name: f"SELECT count(*), {size} FROM {table} WHERE {key} BETWEEN ? AND ?"  # noqa: S608 - the names above
+    for name, (key, size, table) in _TABLES.items()
+}
+OF_ALL = {
+    name: f"SELECT {key} >> 32, count(*), {size} FROM {table} GROUP BY 1"  # noqa: S608 - the names above
+    for name, (key, size, table) in _TABLES.items()
+}
+KEYS = "SELECT sid, key FROM sessions WHERE key IS NOT NULL"
 BUSY = """
 SELECT key FROM sessions
 WHERE key IS NOT NULL AND sid IN (
@@ -23,25 +32,39 @@ WHERE key IS NOT NULL AND sid IN (
 ) ORDER BY sid"""
 
 
-class SessionSizes(msgspec.Struct, frozen=True, rename="camel"):
+class SessionSizes(msgspec.Struct, rename="camel"):
     """How many rows of each kind a session has, and how many bytes of JSON they hold."""
 
-    conversations: int
-    entries: int
-    live_tasks: int
-    ended_tasks: int
-    submissions: int
-    documents: int
-    revisions: int
-    bytes: int
+    conversations: int = 0
+    entries: int = 0
+    live_tasks: int = 0
+    ended_tasks: int = 0
+    submissions: int = 0
+    documents: int = 0
+    revisions: int = 0
+    bytes: int = 0
+
+    def add(self, name: str, count: int, size: int | None) -> None:
+        """Count rows of a table."""
+        setattr(self, name, count)
+        self.bytes += size or 0
 
 
 def session_sizes(connection: sqlite3.Connection, prefix: int) -> SessionSizes:
     """Count what a session consists of; all zeros for one that does not exist."""
-    span = window(prefix, "ascending", None) if prefix else (-1, -1)
-    found = {name: connection.execute(sql, span).fetchone() for name, sql in COUNTS.items()}
-    counts = {name: count for name, (count, _) in found.items()}
-    return SessionSizes(**counts, bytes=sum(size or 0 for _, size in found.values()))
+    span, sizes = window(prefix, "ascending", None) if prefix else (-1, -1), SessionSizes()
+    for name, sql in OF_ONE.items():
+        sizes.add(name, *connection.execute(sql, span).fetchone())
+    return sizes
+
+
+def all_sizes(connection: sqlite3.Connection) -> dict[str, SessionSizes]:
+    """Count what every session consists of, by key."""
+    by_number: dict[int, SessionSizes] = {}
+    for name, sql in OF_ALL.items():
+        for number, count, size in connection.execute(sql):
+            by_number.setdefault(number, SessionSizes()).add(name, count, size)
+    return {key: by_number.get(number, SessionSizes()) for number, key in connection.execute(KEYS)}
 
 
 def busy_sessions(connection: sqlite3.Connection) -> list[str]:

@@ -3,8 +3,7 @@
 Tasks and conversations stand below their owner; one whose owner has ended stands below the session.
 """
 
-from collections.abc import Iterable, Iterator
-from typing import Any
+from collections.abc import AsyncIterator, Iterable, Iterator
 
 import msgspec
 
@@ -112,7 +111,8 @@ class Store(Part, kw_only=True):
 
 async def list_sessions(reader: SqliteReader) -> Store:
     """List every session."""
-    return _store(reader, [await _line(reader, record) async for record in _sessions(reader)])
+    sizes = await reader.all_sizes()
+    return _store(reader, [_line(record, sizes[record.key]) async for record in _sessions(reader)])
 
 
 async def inspect_busy(reader: SqliteReader) -> Store:
@@ -131,7 +131,7 @@ def _store(reader: SqliteReader, sessions: Iterable[SessionLine]) -> Store:
     return Store(path=reader.path, sizes=reader.sizes(), owner=find_owner(reader.path), sessions=list(sessions))
 
 
-async def _sessions(reader: SqliteReader) -> Any:
+async def _sessions(reader: SqliteReader) -> AsyncIterator[SessionRecord]:
     page = await reader.sessions(PAGE)
     while True:
         for record in page.items:
@@ -141,8 +141,8 @@ async def _sessions(reader: SqliteReader) -> Any:
         page = await reader.sessions(PAGE, page.next)
 
 
-async def _line(reader: SqliteReader, record: SessionRecord) -> SessionLine:
-    return SessionLine(**msgspec.structs.asdict(record), sizes=await reader.session_sizes(record.key))
+def _line(record: SessionRecord, sizes: SessionSizes) -> SessionLine:
+    return SessionLine(**msgspec.structs.asdict(record), sizes=sizes)
 
 
 # --- one session
@@ -153,13 +153,13 @@ async def inspect_session(reader: SqliteReader, key: str) -> Session | None:
     record = await reader.session(key)
     if record is None:
         return None
-    line = await _line(reader, record)
     live = await reader.live_tasks(key)
     conversations = await _conversations(reader, key, live)
     shown = {one.id: await _conversation(reader, key, one) for one in conversations}
     tasks = {one.id: await _task(reader, key, one) for one in live}
     return Session(
-        **msgspec.structs.asdict(line),
+        **msgspec.structs.asdict(record),
+        sizes=await reader.session_sizes(key),
         documents=await _documents(reader, key, SessionScope()),
         conversations=_hang(shown, tasks, live),
     )

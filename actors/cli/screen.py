@@ -4,11 +4,10 @@ from datetime import UTC, datetime
 from typing import Any
 
 from rich.console import Console
-from rich.table import Table
 from rich.text import Text
 from rich.tree import Tree
 
-from .picture import Conversation, Document, Session, Store, Task
+from .picture import Conversation, Document, Session, SessionLine, Store, Task
 
 PIPED_WIDTH = 10_000
 """Nothing wraps lines for a program that reads them."""
@@ -21,27 +20,28 @@ def console() -> Console:
     return found if found.is_terminal else Console(highlight=False, width=PIPED_WIDTH)
 
 
+HEADS = ("session", "seq", "last id", "wake", "live", "entries", "size", "created")
+
+
 def show_list(store: Store, to: Console) -> None:
-    """Print the store's line and a table of its sessions."""
+    """Print the store's line and a line for each session. Aligned by hand: there may be very many."""
     to.print(_store_line(store))
-    columns = ("session", "seq", "last id", "wake", "live", "entries", "size", "created")
-    table = Table(*columns, box=None, header_style="bold", pad_edge=False)
-    for column in table.columns[1:7]:
-        column.justify = "right"
-    for one in store.sessions:
-        sizes = one.sizes
-        wake = "-" if one.wake is None else _when(one.wake)
-        cells = (
-            one.seq,
-            one.last_id,
-            wake,
-            sizes.live_tasks,
-            sizes.entries,
-            _bytes(sizes.bytes),
-            _when(one.created_at),
-        )
-        table.add_row(_safe(one.key), *map(str, cells))
-    to.print(table)
+    rows = [HEADS, *map(_row, store.sessions)]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    print("\n".join(_aligned(row, widths) for row in rows))  # noqa: T201 - what it is for
+
+
+def _row(one: SessionLine) -> tuple[str, ...]:
+    sizes, wake = one.sizes, "-" if one.wake is None else _when(one.wake)
+    numbers = (one.seq, one.last_id, wake, sizes.live_tasks, sizes.entries, _bytes(sizes.bytes), _when(one.created_at))
+    return _safe(one.key), *map(str, numbers)
+
+
+def _aligned(row: tuple[str, ...], widths: list[int]) -> str:
+    name, *numbers = row
+    return "  ".join(
+        [name.ljust(widths[0]), *(text.rjust(width) for text, width in zip(numbers, widths[1:], strict=True))]
+    )
 
 
 def show_sessions(store: Store, to: Console) -> None:

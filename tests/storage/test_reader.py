@@ -231,7 +231,9 @@ def test_sizes_count_one_session_only(tmp_path):
     with_store(tmp_path / "s.db", body)
 
     async def count(reader):
-        return [await reader.session_sizes(key) for key in ("session", "other", "nobody")], reader.sizes()
+        found = [await reader.session_sizes(key) for key in ("session", "other", "nobody")]
+        assert await reader.all_sizes() == {"session": found[0], "other": found[1]}
+        return found, reader.sizes()
 
     (one, two, none), store = read(tmp_path / "s.db", count)
     assert (one.conversations, one.entries, one.live_tasks, one.ended_tasks, one.documents) == (1, 2, 1, 1, 1)
