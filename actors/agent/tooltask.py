@@ -147,7 +147,10 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, arguments: J
 
 
 async def _attempt(tool: Tool, context: ToolContext, arguments: JsonObject, output: Output) -> results.Draft:
-    """Run the tool. Whatever it raises is an answer to the call; being told to stop is not."""
+    """Run the tool. Whatever it raises is an answer to the call; being told to stop is not.
+
+    Nor is the end of this session's life: an answer made of it finds no way into storage, and the next life gives one.
+    """
     try:
         value = await tool.run(context, arguments)
         return results.returned(value, output.finish(), context._details, context._diagnostics, tool.limits)

@@ -335,6 +335,88 @@ def test_whoever_is_killed_while_a_tool_runs_the_run_is_answered_once(victim, re
     go(main)
 
 
+def waiting_tool(replay, started, wait):
+    async def wait_for_it(ctx: perdure.ToolContext) -> str:
+        """Wait for something that ends with the session."""
+        started.append(ctx.task_id)
+        return await wait(ctx)
+
+    return perdure.tool(replay=replay, name="wait")(wait_for_it)
+
+
+async def asks_own_session(ctx):
+    child = ctx.conversation(1)
+    await child.wait_for_idle()
+    return "idle, which cannot be"
+
+
+async def asks_own_session_and_complains(ctx):
+    try:
+        return await asks_own_session(ctx)
+    except perdure.PerdureError as error:
+        raise ValueError("no luck") from error
+
+
+async def asks_own_session_and_shrugs(ctx):
+    try:
+        return await asks_own_session(ctx)
+    except perdure.PerdureError:
+        return "whatever"
+
+
+@pytest.mark.parametrize("wait", [asks_own_session, asks_own_session_and_complains, asks_own_session_and_shrugs])
+@pytest.mark.parametrize("end", ["kill", "storage", "close"])
+@pytest.mark.parametrize("replay", ["safe", "unsafe"])
+def test_the_end_of_its_own_session_is_no_answer_of_a_tool_and_the_next_life_gives_one(replay, end, wait):
+    """P6, P8."""
+
+    async def main():
+        storage, started = perdure.MemoryStorage(), []
+        again = asyncio.Event()
+
+        async def once(ctx):
+            if len(started) == 1:
+                return await wait(ctx)
+            again.set()
+            return "the second life"
+
+        tool = waiting_tool(replay, started, once)
+        brain = calling(call("wait", "c1"))
+        async with scene(brain, tools=[tool], storage=storage) as s:
+            submission = await s.root.submit("x")
+            await seen(s.root, lambda v: any(slot["status"] == "running" for slot in slots(v)))
+            while not started:
+                await asyncio.sleep(0)
+            if end != "close":
+                assert s.system.kill({"kill": "session:s", "storage": "storage"}[end])
+                settled = await answered(submission)
+                [result] = await results(s.root)
+        if end == "close":
+            async with scene(brain, tools=[tool], storage=storage) as s:
+                settled = await answered(await s.session.submission(submission.id))
+                [result] = await results(s.root)
+        said = plain_text(result.content)
+        assert settled.status == "done"
+        assert ("the second life" if replay == "safe" else "was interrupted and may have partially run") in said
+        assert len(started) == (2 if replay == "safe" else 1)
+
+    go(main)
+
+
+@pytest.mark.parametrize("problem", [perdure.SessionFailed("other"), perdure.SessionClosed("the other is closed")])
+def test_the_end_of_another_session_is_an_error_of_the_call(problem):
+    async def main():
+        async def fails(ctx):
+            raise problem
+
+        started = []
+        async with scene(calling(call("wait")), tools=[waiting_tool("safe", started, fails)]) as s:
+            assert "Tool wait failed" in (await s.ask()).answer.text
+            assert len(started) == 1
+
+    go(main)
+
+
 class ResultHook(Faults):
     """Fails the write that stores a tool's result, on either side of storing it."""
 
