@@ -109,8 +109,9 @@ CREATE TABLE revisions (
 
 WAL_IDLE_BYTES = 4 * 2**20
 """A log that has grown by so much is copied into the database at the next idle moment, and is kept no larger."""
-WAL_LIMIT_BYTES = 64 * 2**20
-"""A log that has grown by so much is copied although writers wait."""
+WAL_LIMIT_BYTES = 16 * 2**20
+"""A log that has grown by so much is copied although writers wait: for 10 to 40 ms. With four times as much they waited for
+60 to 100 ms, and nothing else was faster (tests/bench/bench_backends.py, 100 sessions)."""
 
 Durability = Literal["power", "process"]
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
