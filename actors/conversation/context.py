@@ -110,10 +110,11 @@ def settle_calls(messages: Sequence[Message]) -> list[Message]:
         if isinstance(message, ToolResultMessage):
             news = unanswered.take(message)
             settled.extend([] if news is None else [news])
-        elif isinstance(message, SystemMessage) and unanswered.open:
+        elif unanswered.open and isinstance(message, SystemMessage):
             unanswered.held.append(message)
         else:
-            settled.extend(unanswered.close() if unanswered.open else ())
+            if unanswered.open:
+                settled.extend(unanswered.close())
             if isinstance(message, AssistantMessage) and (calls := tool_calls(message)):
                 unanswered = _Round(calls, message.timestamp, names)
             settled.append(message)

@@ -1,12 +1,12 @@
 """The active transcripts of busy conversations, kept in memory and grown by publications.
 
-A request costs its new entries, not the transcript: entries are immutable, so every reader shares them, and what they
-say is decoded once.
-Proved by tests/actors/conversation/test_transcripts.py.
+A request costs its new entries, not the transcript: entries are immutable, so every reader shares them, and what they say is
+decoded once. Proved by tests/actors/conversation/test_transcripts.py.
 """
 
 import asyncio
-from collections.abc import Callable
+
+import msgspec
 
 from ...storage.contract import EntryQuery
 from ...storage.records import EntryRecord
@@ -25,6 +25,26 @@ class _Kept:
     def __init__(self, entries: list[EntryRecord]) -> None:
         self.entries = entries
         self._decoded: dict[int, Decoded] = {}
+        self._view: ContextView | None = None
+        """The context at the end of the range."""
+
+    def begins_after(self, at: int) -> bool:
+        """Whether another range was active when ``at`` was the newest entry."""
+        return bool(self.entries) and self.entries[0].head is not None and self.entries[0].id > at
+
+    def as_of(self, at: int | None) -> list[EntryRecord]:
+        """Give the entries up to ``at``."""
+        return list(self.entries) if at is None else [entry for entry in self.entries if entry.id <= at]
+
+    def context(self, at: int | None) -> ContextView:
+        """Derive the context up to ``at``: a request asks for the one that its preparation has looked at."""
+        if at is not None and any(entry.id > at for entry in self.entries[-1:]):
+            return derive(self.as_of(at), self.decoded)
+        if self._view is None:
+            self._view = derive(self.entries, self.decoded)
+        view = self._view
+        lists = {name: list(getattr(view, name)) for name in ("entries", "contributions", "messages")}
+        return msgspec.structs.replace(view, **lists)
 
     def decoded(self, entry: EntryRecord) -> Decoded:
         """Decode one of the entries, once. Raises MessageInvalid."""
@@ -33,10 +53,16 @@ class _Kept:
             known = self._decoded[entry.id] = decode(entry)
         return known
 
+    def add(self, entry: EntryRecord) -> None:
+        """Grow by an entry without a head."""
+        self.entries.append(entry)
+        self._view = None
+
     def move(self, entries: list[EntryRecord]) -> None:
         """Take over another range, a later one."""
         self.entries = entries
         self._decoded = {entry.id: self._decoded[entry.id] for entry in entries if entry.id in self._decoded}
+        self._view = None
 
 
 class Transcripts:
@@ -52,27 +78,25 @@ class Transcripts:
 
     async def active(self, conversation_id: int, at: int | None = None) -> list[EntryRecord]:
         """Give the active range, as far as it is durable, or as it was when ``at`` was the newest entry."""
-        entries, _ = await self._range(conversation_id, at)
-        return entries
+        kept = await self._range(conversation_id)
+        if at is not None and kept.begins_after(at):
+            return await self._read(conversation_id, at)
+        return kept.as_of(at)
 
     async def context(self, conversation_id: int, at: int | None = None) -> ContextView:
         """Derive what a model would be sent now, or as of entry ``at``. Raises UnknownRecord, MessageInvalid."""
-        entries, decoded = await self._range(conversation_id, at)
-        return derive(entries, decoded)
+        kept = await self._range(conversation_id)
+        if at is not None and kept.begins_after(at):
+            return derive(await self._read(conversation_id, at))
+        return kept.context(at)
 
-    async def _range(
-        self, conversation_id: int, at: int | None
-    ) -> tuple[list[EntryRecord], Callable[[EntryRecord], Decoded]]:
-        """Give the active range, and what decodes its entries."""
+    async def _range(self, conversation_id: int) -> _Kept:
         await self._core.drained()
         while (kept := self._kept.get(conversation_id)) is None:
             async with self._loading:
                 if conversation_id not in self._kept:
                     await self._load(conversation_id)
-        entries = kept.entries
-        if at is not None and entries and entries[0].head is not None and entries[0].id > at:
-            return await self._read(conversation_id, at), decode
-        return list(entries) if at is None else [entry for entry in entries if entry.id <= at], kept.decoded
+        return kept
 
     async def _load(self, conversation_id: int) -> None:
         if await self._core.storage.conversation(self._core.key, conversation_id) is None:
@@ -116,7 +140,7 @@ class Transcripts:
         if kept is None or not all(entry.id > known.id for known in (kept.entries[:1] + kept.entries[-1:])):
             return
         if entry.head is None:
-            kept.entries.append(entry)
+            kept.add(entry)
         elif entry.head >= _first(kept.entries[0] if kept.entries else None):
             kept.move(active_range([*kept.entries, entry], entry))
         else:

@@ -324,6 +324,22 @@ def test_contexts_are_the_same_whether_entries_were_decoded_before_or_not(loaded
     go(main)
 
 
+def test_everybody_gets_a_context_of_his_own_and_each_entry_counts_at_once():
+    async def main():
+        async with scene() as s:
+            for count in range(1, 5):
+                last = await add(s.root, model=[to_json(user(str(count)))])
+                for at in (None, last, last + 5):
+                    view = await s.root.context(at=at)
+                    assert view == derive(await history(s.root))
+                    view.messages.clear()
+                    view.entries.clear()
+                    view.contributions.clear()
+            assert (await s.root.context(at=last - 1)).messages == [user(str(one)) for one in range(1, 4)]
+
+    go(main)
+
+
 def test_what_a_head_leaves_behind_is_no_longer_kept():
     """P10."""
 
