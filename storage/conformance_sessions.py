@@ -1,21 +1,28 @@
-"""The conformance chapter on deleting sessions. A backend that cannot delete refuses for certain, and keeps everything."""
+"""The conformance chapter on whole sessions: deleting and copying them.
+
+A backend that cannot delete refuses for certain, and keeps everything.
+"""
 
 from .conformance_rig import (
     ROOT,
     Rig,
     Suite,
+    base,
     conversation,
+    delta,
     document,
     entry,
     fails,
     ids,
     pages,
     scenario,
+    set_n,
     submission,
     task,
 )
 from .contract import ConversationQuery, DocumentQuery, EntryQuery, SubmissionQuery, TaskQuery
 from .errors import StorageRejected
+from .records import Base, Delta, DocumentRetire
 
 
 async def fill(rig: Rig) -> None:
@@ -56,7 +63,32 @@ async def assert_empty(rig: Rig) -> None:
 
 
 class SessionConformance(Suite):
-    """Sessions that are deleted."""
+    """Sessions that are deleted, and what is asked by whoever copies one."""
+
+    @scenario
+    async def test_every_document_that_ever_was_is_listed(self, rig: Rig) -> None:
+        """In the order of ids, whatever its scope, alive or retired."""
+        await fill(rig.other("other"))
+        first = document(rig.id(), {})
+        await rig.commit(conversation(rig.id()), first, document(rig.id(), {}, scope=ROOT, key="k"))
+        await rig.commit(DocumentRetire(id=first.record.id), document(rig.id(), {}))
+        found = await pages(rig.storage.incarnations, rig.key)
+        assert [(one.id, one.created_at, one.retired_at) for one in found] == [(1, 1, 2), (3, 1, None), (4, 2, None)]
+        assert found[1].key == "k"
+        assert await pages(rig.storage.incarnations, "nobody") == []
+
+    @scenario
+    async def test_what_is_kept_of_a_documents_values_is_listed(self, rig: Rig) -> None:
+        """All of a rewindable one; from the newest base on of any other; nothing of a retired one of these."""
+        past = document(rig.id(), {"n": 0}, scope=ROOT, history="rewindable")
+        await rig.commit(past, document(rig.id(), {"n": 0}), document(rig.id(), {}, key="gone"))
+        await rig.commit(set_n(1, 1), set_n(2, 1), DocumentRetire(id=3))
+        await rig.commit(base(1, {"n": 2}, version=2), base(2, {"n": 2}, version=2))
+        await rig.commit(delta(1, ["s", ["n"], 3], version=2), delta(2, ["s", ["n"], 3], version=2))
+        end = [(3, Base(version=2, value={"n": 2})), (4, Delta(version=2, ops=[["s", ["n"], 3]]))]
+        begin = [(1, Base(version=1, value={"n": 0})), (2, Delta(version=1, ops=[["s", ["n"], 1]]))]
+        found = [await rig.storage.revisions(rig.key, number) for number in (1, 2, 3, 4)]
+        assert found == [begin + end, end, [], []]
 
     @scenario
     async def test_a_deleted_session_is_gone_for_every_question(self, rig: Rig) -> None:

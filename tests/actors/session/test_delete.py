@@ -6,6 +6,7 @@ import perdure
 import pytest
 from perdure.models import UserMessage, call, plain_text
 from perdure.storage.faulty import FaultyStorage
+from perdure.storage.jsonl import JsonlStorage
 from perdure.storage.memory import MemoryStorage
 
 from .support import until
@@ -50,10 +51,16 @@ async def keys(storage):
     return [row.key for row in (await storage.sessions(99)).items]
 
 
-@pytest.fixture(params=["memory", "sqlite"])
+STORES = {
+    "memory": lambda folder: MemoryStorage(),
+    "sqlite": lambda folder: perdure.SqliteStorage(folder / "s.db"),
+    "jsonl": lambda folder: JsonlStorage(folder / "store"),
+}
+
+
+@pytest.fixture(params=STORES)
 def office(request, tmp_path):
-    store = MemoryStorage() if request.param == "memory" else perdure.SqliteStorage(tmp_path / "s.db")
-    return Office(FaultyStorage(store))
+    return Office(FaultyStorage(STORES[request.param](tmp_path)))
 
 
 def test_running_work_ends_with_its_session_and_whoever_waits_for_it_is_told(office):
