@@ -107,5 +107,5 @@ def restarts(system):
 
 async def until(condition):
     """Let the loop run until something is so."""
-    while not condition():  # noqa: ASYNC110 - there is no event for what tests ask about
+    while not condition():
         await asyncio.sleep(0)

@@ -96,7 +96,7 @@ async def write_behind_a_pause(storage, rig, steps):
 
     writer.write = write
     pausing = asyncio.ensure_future(writing.run(pause))
-    while not held.is_set():  # noqa: ASYNC110 - set by a thread
+    while not held.is_set():
         await asyncio.sleep(0)
     committing = asyncio.ensure_future(rig.commit(entry(rig.id())))
     await asyncio.sleep(0)
