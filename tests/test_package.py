@@ -17,7 +17,18 @@ SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2")
 def test_the_wheel_holds_every_module_and_nothing_else(tmp_path: Path) -> None:
     source = tmp_path / "source"  # a copy: what an earlier build left behind must not help
     shutil.copytree(ROOT, source, ignore=shutil.ignore_patterns(".*", "build", "dist", "*.egg-info", "__pycache__"))
-    command = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--no-build-isolation", "-w", tmp_path, source]
+    command = [
+        sys.executable,
+        "-m",
+        "pip",
+        "wheel",
+        "--quiet",
+        "--no-deps",
+        "--no-build-isolation",
+        "-w",
+        tmp_path,
+        source,
+    ]
     subprocess.run(command, check=True, cwd=tmp_path)
     (wheel,) = tmp_path.glob("perdure-*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("perdure/")}
