@@ -10,8 +10,8 @@ import perdure
 
 ROOT = Path(perdure.__file__).parent
 SOURCES = ("actors", "chord", "storage", "supervisors")
-SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2")
-"""Packages that take seconds to import: only adapters and tool schemas need them, when they are used."""
+SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2", "typer")
+"""Packages that take long to import: only adapters, tool schemas and the command line need them, when they are used."""
 
 
 def test_the_wheel_holds_every_module_and_nothing_else(tmp_path: Path) -> None:
