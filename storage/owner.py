@@ -24,6 +24,10 @@ class Owner(msgspec.Struct, frozen=True, rename="camel"):
     started_at: int
 
 
+UNKNOWN = Owner(0, "unknown host", 0)
+_KERNEL_LOCKS = Path("/proc/locks")
+
+
 class OwnerLock:
     """Exclusive ownership of a file, from ``acquire`` to ``release``.
 
@@ -67,16 +71,25 @@ def find_owner(path: str) -> Owner | None:
     The kernel's list of locks says whether somebody does, the lock file who it is. Where there is no such list (only
     Linux has one), whoever is described counts as the owner while a process of that pid lives on this host.
     """
+    lock = Path(os.path.realpath(path) + ".lock")
     try:
-        with Path(os.path.realpath(path) + ".lock").open("rb") as file:
-            owner, stat = _read_owner(file.fileno()), os.fstat(file.fileno())
+        stat, owner = lock.stat(), _describe_owner(lock)
     except FileNotFoundError:
         return None
     try:
-        locks = Path("/proc/locks").read_text()
+        locks = _KERNEL_LOCKS.read_text()
     except OSError:
         return owner if owner.host == socket.gethostname() and _lives(owner.pid) else None
     return owner if any(_is_lock_of(line.split(), stat, owner) for line in locks.splitlines()) else None
+
+
+def _describe_owner(lock: Path) -> Owner:
+    """Read a lock file, as far as this user may."""
+    try:
+        with lock.open("rb") as file:
+            return _read_owner(file.fileno())
+    except PermissionError:
+        return UNKNOWN
 
 
 def _is_lock_of(line: list[str], stat: os.stat_result, owner: Owner) -> bool:
@@ -108,7 +121,7 @@ def _read_owner(file: int) -> Owner:
     try:
         return msgspec.json.decode(os.pread(file, 4096, 0), type=Owner)
     except msgspec.MsgspecError:
-        return Owner(0, "unknown host", 0)
+        return UNKNOWN
 
 
 _held: "weakref.WeakSet[OwnerLock]" = weakref.WeakSet()

@@ -1,6 +1,7 @@
 """Reading a store beside its owner, or after its death: everything is seen, nothing is touched."""
 
 import asyncio
+import os
 import signal
 import socket
 import sqlite3
@@ -158,6 +159,18 @@ def test_a_closed_store_on_a_disk_that_cannot_be_written_is_read(tmp_path):
         assert sorted(left.name for left in path.parent.iterdir()) == ["s.db", "s.db.lock"]
     finally:
         subprocess.run(["umount", path.parent], check=True)
+
+
+def test_without_the_kernels_list_an_owner_is_known_by_its_description(tmp_path, monkeypatch):
+    monkeypatch.setattr("perdure.storage.owner._KERNEL_LOCKS", tmp_path / "missing")
+    path = tmp_path / "s.db"
+    with python(OWNER, path) as process:
+        assert process.stdout.readline() == "2\n"
+        assert find_owner(path).pid == process.pid
+        process.send_signal(signal.SIGKILL)
+    assert find_owner(path) is None
+    (tmp_path / "s.db.lock").write_text(f'{{"pid":{os.getpid()},"host":"elsewhere","startedAt":1}}')
+    assert find_owner(path) is None
 
 
 def test_nobody_owns_what_was_never_opened_or_was_closed(tmp_path):
