@@ -10,11 +10,30 @@ from typing import Any
 
 import msgspec
 
-from ...chord import copy_json, valid_text
-from ...storage.records import ContextEdit, JsonObject
+from ...chord import InvalidJson, copy_json, valid_text
+from ...storage.records import ContextEdit, Json, JsonObject
 from .errors import InvalidValue
 
 MAX_TIME_MS = 2**63 - 1
+
+
+def plain(value: Any) -> Json:
+    """Give a value that nobody else holds as strict JSON: structs as objects, tuples as lists. Raises InvalidJson."""
+    try:
+        built = msgspec.to_builtins(value, str_keys=True)
+    except (TypeError, ValueError, RecursionError) as error:
+        raise InvalidJson(f"no JSON can be made of this: {error}") from None
+    try:
+        return copy_json(built)
+    except InvalidJson:
+        return copy_json(_listed(built))
+
+
+def _listed(value: Any) -> Any:
+    """JSON knows lists only; msgspec gives them back as the tuples that a type asks for."""
+    if isinstance(value, list | tuple):
+        return [_listed(item) for item in value]
+    return {key: _listed(item) for key, item in value.items()} if isinstance(value, dict) else value
 
 
 def name(what: str, value: Any) -> str:

@@ -10,7 +10,7 @@ from typing import Any, Generic, Literal, TypeVar
 
 import msgspec
 
-from ...chord import Draft, Tracker, copy_json
+from ...chord import Draft, Tracker
 from ...storage.contract import (
     ConversationQuery,
     Cursor,
@@ -32,7 +32,7 @@ from ...storage.records import (
     SubmissionRecord,
     TaskRecord,
 )
-from .arguments import context_edits, messages, name, whole
+from .arguments import context_edits, messages, name, plain, whole
 from .core import SessionCore
 from .documents import Address, Doc, Loaded, Open, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
@@ -213,7 +213,7 @@ class BaseTx:
             conversation_id=conversation,
             kind=name("an entry's kind", kind.kind if isinstance(kind, Entry) else kind),
             model=None if model is None else messages(model),
-            data=copy_json(msgspec.to_builtins(data)),
+            data=plain(data),
             head=entry_id if head == "self" else None if head is None else whole("head", head),
             edits=None if edits is None else context_edits(edits),
             by_task_id=self.by_task,

@@ -94,9 +94,9 @@ class TaskActor(Actor):
             self._core.check()  # another session's end is a failure like any other
             self._error = error
         except asyncio.CancelledError as error:
-            if self._invocation.signalled or not self.actor_ref.is_alive():
+            if self._is_our_end():
                 raise
-            _take_back_cancel()  # user code has cancelled itself
+            _take_back_cancel()
             self._error = error
         except BaseException as error:  # noqa: BLE001
             self._error = error
@@ -107,6 +107,17 @@ class TaskActor(Actor):
             log.warning(
                 "task_failed", session=self._core.key, task=record.id, kind=record.kind, error=error_text(self._error)
             )
+
+    def _is_our_end(self) -> bool:
+        """Whether a cancel means that this actor is to end: told to, killed, or with its loop.
+
+        The end of the loop cannot be told from code that cancels its own task. So the first unexplained cancel is taken
+        for a crash, after which the phase runs again if anything still does; the second is the code's own failure.
+        """
+        if self._invocation.signalled or not self.actor_ref.is_alive():
+            return True
+        self._invocation.cancels += 1
+        return self._invocation.cancels == 1
 
     async def _fault(self, fault: Fault) -> None:
         """End the task as faulted, without its definition's clean-up if that makes it impossible.

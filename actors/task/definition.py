@@ -17,8 +17,9 @@ from typing import TYPE_CHECKING, Any, ClassVar, Generic, TypeVar, Union, get_ar
 
 import msgspec
 
-from ...chord import InvalidJson, copy_json, valid_text
+from ...chord import valid_text
 from ...storage.records import Json, JsonObject, TaskRecord
+from ..session.arguments import plain
 from .errors import DefinitionError
 
 if TYPE_CHECKING:
@@ -141,20 +142,8 @@ def _parameters(cls: type[Task[Any, Any]]) -> tuple[Any, Any]:
     )
 
 
-def encode(value: Any) -> Json:
-    """Turn a value into strict JSON that nobody else holds. Raises InvalidJson, TypeError for what has no JSON form."""
-    built = msgspec.to_builtins(value, str_keys=True)
-    try:
-        return copy_json(built)
-    except InvalidJson:
-        return copy_json(_listed(built))
-
-
-def _listed(value: Any) -> Any:
-    """JSON knows lists only; msgspec gives them back as the tuples that a type asks for."""
-    if isinstance(value, list | tuple):
-        return [_listed(item) for item in value]
-    return {key: _listed(item) for key, item in value.items()} if isinstance(value, dict) else value
+encode = plain
+"""Turn a value into strict JSON that nobody else holds. Raises InvalidJson for what has no JSON form."""
 
 
 def decode(value: Json, kind: Any) -> Any:

@@ -42,6 +42,8 @@ class Invocation(msgspec.Struct):
     run: "Run[Any] | None" = None
     """What the code holds while it runs."""
     signalled: bool = False
+    cancels: int = 0
+    """How often the code was cancelled and nobody here had asked for it."""
 
     def signal(self) -> None:
         """Tell the code to stop. It is not run again by this invocation."""

@@ -2,6 +2,7 @@
 
 import asyncio
 
+import perdure
 import pytest
 from perdure import DefinitionError, Doc, Entry, InvalidValue, MemoryStorage, PerdureError, Phase, SqliteStorage, Task
 from perdure.storage.errors import StorageRejected
@@ -168,3 +169,31 @@ def test_a_task_that_starts_in_no_phase_of_its_own_is_refused():
             assert await session.tasks() == []
 
     asyncio.run(main())
+
+
+def _cyclic():
+    value = {}
+    value["self"] = value
+    return value
+
+
+def _bottomless():
+    value = []
+    for _ in range(100_000):
+        value = [value]
+    return value
+
+
+@pytest.mark.parametrize(
+    "value", [_cyclic(), _bottomless(), object(), {1, object()}], ids=["cycle", "deep", "object", "set"]
+)
+def test_data_that_has_no_json_form_is_refused_with_an_error_of_this_library_and_nothing_is_stored(value):
+    async def main():
+        async with perdure.System.open(perdure.MemoryStorage()) as system:
+            root = await (await system.session("s")).root()
+            with pytest.raises(perdure.PerdureError):
+                async with root.commit() as tx:
+                    await tx.append("app.note", value)
+            return (await root.entries()).items
+
+    assert asyncio.run(main()) == []

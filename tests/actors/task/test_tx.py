@@ -159,7 +159,7 @@ async def test_a_result_that_is_no_json_is_refused_and_the_task_may_go_on(script
         for wrong in (float("nan"), {"x": float("inf")}):
             with pytest.raises(InvalidJson):
                 await run.complete(wrong)
-        with pytest.raises(TypeError):
+        with pytest.raises(InvalidJson):
             await run.complete(object())
         with pytest.raises(InvalidJson):
             await run.fail("no", detail=float("nan"))
