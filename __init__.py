@@ -58,6 +58,7 @@ from .storage.errors import (
     StorageInUse,
     StorageRejected,
 )
+from .storage.jsonl import JsonlStorage
 from .storage.memory import MemoryStorage
 from .storage.records import (
     Aborted,
@@ -106,6 +107,7 @@ __all__ = [
     "InvalidTransition",
     "InvalidValue",
     "InvocationEnded",
+    "JsonlStorage",
     "LineReentry",
     "LiveDoc",
     "MemoryStorage",
