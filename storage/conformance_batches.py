@@ -349,7 +349,7 @@ class BatchConformance(Suite):
             await one.commit(conversation(one.id()))
 
         async def read(one: Rig) -> None:
-            while True:
+            for _ in range(200):  # not for ever: on an idle machine that alone could keep a storage thread from its turn
                 page = await rig.storage.scan_entries(one.key, EntryQuery(conversation_id=1), 200)
                 found = sorted(ids(page.items))
                 assert found == list(range(2, 2 + len(found)))
@@ -362,4 +362,4 @@ class BatchConformance(Suite):
         for reader in readers:
             reader.cancel()
         for outcome in await asyncio.gather(*readers, return_exceptions=True):
-            assert isinstance(outcome, asyncio.CancelledError), outcome
+            assert outcome is None or isinstance(outcome, asyncio.CancelledError), outcome
