@@ -349,7 +349,7 @@ class BatchConformance(Suite):
             await one.commit(conversation(one.id()))
 
         async def read(one: Rig) -> None:
-            for _ in range(200):  # not for ever: on an idle machine that alone could keep a storage thread from its turn
+            for _ in range(200):  # not for ever: that alone could keep a storage thread from its turn
                 page = await rig.storage.scan_entries(one.key, EntryQuery(conversation_id=1), 200)
                 found = sorted(ids(page.items))
                 assert found == list(range(2, 2 + len(found)))

