@@ -290,16 +290,16 @@ async def main():
 async def main():
     system = ActorSystem()
     system.spawn(Supervisor, children=[ChildSpec("h", Hanging)])
-    await asyncio.sleep(0.05)
+    await Hanging.started.wait()
     system.ref("h").tell(1)
-    await asyncio.sleep(0.05)
+    await Hanging.busy.wait()
     print("ready")
 """,
     "hangs in on_stop on a clock that stands still": """
 async def main():
     system = ActorSystem(clock=VirtualClock())
     system.spawn(Hanging)
-    await asyncio.sleep(0.05)
+    await Hanging.started.wait()
     print("ready")
 """,
 }
@@ -313,9 +313,13 @@ class Child(Actor):
     def on_stop(self):
         print("stopped")
 class Hanging(Actor):
+    started, busy = asyncio.Event(), asyncio.Event()
+    def on_start(self):
+        self.started.set()
     async def on_receive(self, message):
         if isinstance(message, BaseException):
             raise message
+        self.busy.set()
         await asyncio.Event().wait()
     async def on_stop(self):
         await asyncio.Event().wait()
