@@ -95,16 +95,17 @@ class Driver:
         self._durable: asyncio.Future[None] | None = None
 
     async def begin(self) -> None:
-        await self._store([ConversationRecord(id=1), checkpoint(0)])
+        self._store([ConversationRecord(id=1), checkpoint(0)])
+        await self._durable
 
     async def commit(self, number: int) -> None:
-        await self._store([checkpoint(number) if self._kind == "checkpoint" else entry(number, self._seq + 1)])
+        self._store([checkpoint(number) if self._kind == "checkpoint" else entry(number, self._seq + 1)])
+        await self._durable
 
-    async def _store(self, writes: list[Write]) -> None:
+    def _store(self, writes: list[Write]) -> None:
         self._seq += 1
         self._durable = asyncio.get_running_loop().create_future()
         self._storage.tell(Admitted(self, Batch(session=self.key, seq=self._seq, last_id=self._seq, writes=writes)))
-        await self._durable
 
     def durable(self, seq: int) -> None:
         assert seq == self._seq
