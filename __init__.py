@@ -68,6 +68,7 @@ from .storage.records import (
     Failed,
     Faulted,
     Orphaned,
+    Quorum,
     SubmissionRecord,
     TaskRecord,
 )
@@ -123,6 +124,7 @@ __all__ = [
     "PromptInput",
     "ProviderDoc",
     "Publication",
+    "Quorum",
     "ReadAfterWrite",
     "Registry",
     "RequestIdReused",

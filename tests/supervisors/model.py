@@ -14,12 +14,14 @@ from perdure.storage.records import (
     Orphaned,
     OutcomeError,
     Pending,
+    Quorum,
     TaskRecord,
     Terminal,
     Waiting,
 )
 
 NOW = 1_000
+POLICIES = ["allSettled", "failFast", "firstCompleted", Quorum(2)]
 OUTCOMES = [
     Completed(result=1),
     Failed(error=OutcomeError(message="failed")),
@@ -134,9 +136,22 @@ class World:
         if self.below_intent(tid):
             return None
         if isinstance(record.state, Waiting):
-            waits = any(awaited in self.live() for awaited in record.state.on)
-            return None if waits or (record.state.until or 0) > NOW else "run"
+            return "run" if self.wait_is_over(record.state) else None
         return "run"
+
+    def wait_is_over(self, wait):
+        if wait.until is not None and wait.until <= NOW:
+            return True
+        if not wait.on:
+            return wait.until is None
+        ended = [self.tasks[tid] for tid in wait.on if tid not in self.live()]
+        completed = len([record for record in ended if not has_failed(record)])
+        still = len(wait.on) - len(ended)
+        if wait.policy in ("allSettled", "failFast"):
+            return still == 0
+        if wait.policy == "firstCompleted":
+            return completed > 0 or still == 0
+        return completed >= wait.policy.quorum or completed + still < wait.policy.quorum
 
     def to_be_marked(self):
         """Live tasks that nobody has cancelled yet: below a cancelled owner, or beside a failure in a failFast wait."""
