@@ -75,6 +75,7 @@ from .storage.records import (
 from .storage.sqlite import SqliteStorage
 from .storage.sqlite_reader import SqliteReader
 from .storage.transfer import export_session, import_session
+from .supervisors.restart import Backoff, Restart
 
 __all__ = [
     "Aborted",
@@ -83,6 +84,7 @@ __all__ = [
     "Agent",
     "AgentDoc",
     "Answer",
+    "Backoff",
     "Clock",
     "Completed",
     "ContextView",
@@ -128,6 +130,7 @@ __all__ = [
     "ReadAfterWrite",
     "Registry",
     "RequestIdReused",
+    "Restart",
     "RetryPolicy",
     "Run",
     "RunTx",

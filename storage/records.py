@@ -195,7 +195,8 @@ class TaskRecord(Record, frozen=True, kw_only=True):
     """A durable state machine attached to one conversation.
 
     ``owner`` is the owning task (None: its conversation owns it). ``started_at`` is the first change to running,
-    ``ended_at`` the change to terminal.
+    ``ended_at`` the change to terminal. ``restarts`` are the times of its latest restarts after crashes of its code, those
+    that its definition's budget still counts.
     """
 
     id: int
@@ -210,6 +211,7 @@ class TaskRecord(Record, frozen=True, kw_only=True):
     memos: JsonObject | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    restarts: list[int] | None = None
 
     @property
     def live(self) -> bool:

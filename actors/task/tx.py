@@ -199,5 +199,10 @@ def finish(tx: BaseTx, record: TaskRecord, outcome: Outcome) -> None:
     """Decide a live task's outcome from outside its code (faults, orphans)."""
     if isinstance(record.state, Completing | Terminal):
         raise InvalidValue(f"task {record.id} has its outcome")
-    tx.stage_task(msgspec.structs.replace(record, state=Completing(outcome=outcome), memos=None))
+    restage(tx, msgspec.structs.replace(record, state=Completing(outcome=outcome), memos=None))
+
+
+def restage(tx: BaseTx, record: TaskRecord) -> None:
+    """Stage a live task's changed record from outside its code. What follows from it is decided when the block ends."""
+    tx.stage_task(record)
     tx.touched[record.id] = None
