@@ -67,10 +67,11 @@ class World:
         self.tasks: dict[int, TaskRecord] = {}
         self.owners: dict[int, int | None] = {}
         """Of conversations."""
+        self.now = NOW
 
     def copy(self):
         other = World()
-        other.tasks, other.owners = dict(self.tasks), dict(self.owners)
+        other.tasks, other.owners, other.now = dict(self.tasks), dict(self.owners), self.now
         return other
 
     # --- the tree
@@ -140,7 +141,7 @@ class World:
         return "run"
 
     def wait_is_over(self, wait):
-        if wait.until is not None and wait.until <= NOW:
+        if wait.until is not None and wait.until <= self.now:
             return True
         if not wait.on:
             return wait.until is None
@@ -177,4 +178,19 @@ class World:
             for tid in ids:
                 held = self.tasks[tid]
                 ended = Terminal(outcome=held.state.outcome)
-                self.tasks[tid] = msgspec.structs.replace(held, state=ended, ended_at=NOW)
+                self.tasks[tid] = msgspec.structs.replace(held, state=ended, ended_at=self.now)
+
+    # --- waits
+
+    def closes_cycle(self, waiter, on):
+        """Whether waits and holds lead from what is waited for back to the waiter; its own children are no way to begin."""
+        found, new = set(), {tid for tid in on if tid in self.live() and self.tasks[tid].owner != waiter}
+        while new:
+            found |= new
+            new = {other for tid in new for other in self.dependencies(tid)} - found
+        return waiter in found
+
+    def dependencies(self, tid):
+        state = self.tasks[tid].state
+        waits = state.on if isinstance(state, Waiting) and state.until is None else []
+        return {other for other in waits if other in self.live()} | self.work(tid)

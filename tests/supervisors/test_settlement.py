@@ -558,22 +558,7 @@ def test_a_wait_is_refused_exactly_when_it_closes_a_cycle(history, choice):
     if not live:
         return
     waiter, *on = (live[n % len(live)] for n in choice)
-    foreign = {tid for tid in on if bench.world.tasks[tid].owner != waiter}
-    assert closes_cycle(bench.forest, waiter, on) == (waiter in reachable(bench.world, foreign))
-
-
-def reachable(world, ids):
-    found, new = set(), set(ids)
-    while new:
-        found |= new
-        new = {other for tid in new for other in dependencies(world, tid)} - found
-    return found
-
-
-def dependencies(world, tid):
-    state = world.tasks[tid].state
-    waits = state.on if isinstance(state, Waiting) and state.until is None else []
-    return {other for other in waits if other in world.live()} | (world.work(tid) if tid in world.live() else set())
+    assert closes_cycle(bench.forest, waiter, on) == bench.world.closes_cycle(waiter, on)
 
 
 # --- cost
