@@ -68,12 +68,14 @@ from .storage.records import (
     Failed,
     Faulted,
     Orphaned,
+    Quorum,
     SubmissionRecord,
     TaskRecord,
 )
 from .storage.sqlite import SqliteStorage
 from .storage.sqlite_reader import SqliteReader
 from .storage.transfer import export_session, import_session
+from .supervisors.restart import Backoff, Restart
 
 __all__ = [
     "Aborted",
@@ -82,6 +84,7 @@ __all__ = [
     "Agent",
     "AgentDoc",
     "Answer",
+    "Backoff",
     "Clock",
     "Completed",
     "ContextView",
@@ -123,9 +126,11 @@ __all__ = [
     "PromptInput",
     "ProviderDoc",
     "Publication",
+    "Quorum",
     "ReadAfterWrite",
     "Registry",
     "RequestIdReused",
+    "Restart",
     "RetryPolicy",
     "Run",
     "RunTx",
