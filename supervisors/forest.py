@@ -6,7 +6,7 @@ the commit is admitted. Proved by tests/supervisors/test_settlement.py.
 
 from collections.abc import Iterator
 
-from ..storage.records import Pending, Running, TaskRecord, Waiting
+from ..storage.records import Pending, Running, TaskRecord, TaskState, Waiting
 from .deadlines import Deadlines
 from .joins import has_intent
 from .ownership import Ownership
@@ -31,6 +31,9 @@ class Forest:
         self._before: dict[int, TaskRecord | None] = {}
         self._active: set[int] = set()
         self._deadlines: Deadlines[int] = Deadlines()
+        self._mail: dict[int, int] = {}
+        """How many messages are queued for each task that has any."""
+        self._mail_before: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -78,8 +81,18 @@ class Forest:
         return due
 
     def wait_is_over(self, task: int, wait: Waiting, now: int) -> bool:
-        """Whether everything that a task waits for has ended and its time has come (``now`` in ms)."""
+        """Whether everything that a task waits for has ended and its time has come (``now`` in ms), or mail has."""
+        if wait.mail:
+            return self._has_alternative(task, wait) or (wait.until is not None and wait.until <= now)
         return self._awaited[task] == 0 and (wait.until is None or wait.until <= now)
+
+    def _has_alternative(self, task: int, wait: Waiting) -> bool:
+        """Whether a message, or the end of all tasks, has ended a wait for mail."""
+        return task in self._mail or (bool(wait.on) and self._awaited[task] == 0)
+
+    def mail(self, task: int) -> int:
+        """Tell how many messages are queued for a task."""
+        return self._mail.get(task, 0)
 
     def condemn_once(self, waiter: int) -> bool:
         """Note that a wait condemns its others; False when it has done so before."""
@@ -111,8 +124,23 @@ class Forest:
             self.ownership.end(record.id)
         self._replace(record.id, record if record.live else None)
 
+    def count_mail(self, task: int, change: int) -> None:
+        """Take note that so many more messages, or fewer, are queued for a task."""
+        self._mail_before.setdefault(task, self.mail(task))
+        self._set_mail(task, self.mail(task) + change)
+
+    def _set_mail(self, task: int, count: int) -> None:
+        if count:
+            self._mail[task] = count
+        else:
+            self._mail.pop(task, None)
+        record = self._records.get(task)
+        if record is not None and isinstance(record.state, Waiting):
+            self._judge(task)
+
     def checkpoint(self) -> None:
         """Keep all changes so far."""
+        self._mail_before.clear()
         self._condemned_since.clear()
         self._before.clear()
         self.ownership.checkpoint()
@@ -122,6 +150,9 @@ class Forest:
         for task, old in self._before.items():
             self._replace(task, old)
         self._before.clear()
+        for task, count in self._mail_before.items():
+            self._set_mail(task, count)
+        self._mail_before.clear()
         self._condemned -= self._condemned_since
         self._condemned_since.clear()
         self.ownership.rollback()
@@ -150,10 +181,17 @@ class Forest:
     def _judge(self, waiter: int) -> None:
         """Take note of whether a waiting task has anything left to wait for."""
         record = self._records[waiter]
-        if record.abort_requested or (self._awaited[waiter] == 0 and waiter not in self._deadlines):
+        if record.abort_requested or self._is_over(waiter, record.state):
             self._over.add(waiter)
         else:
             self._over.discard(waiter)
+
+    def _is_over(self, waiter: int, wait: TaskState) -> bool:
+        assert isinstance(wait, Waiting)
+        timed_out = waiter not in self._deadlines
+        if wait.mail:
+            return self._has_alternative(waiter, wait) or (wait.until is not None and timed_out)
+        return self._awaited[waiter] == 0 and timed_out
 
     def _link_wait(self, task: int, wait: Waiting) -> None:
         awaited = set(wait.on)
@@ -209,6 +247,6 @@ def _is_foreign(forest: Forest, waiter: int, task: int) -> bool:
 
 def _dependencies(forest: Forest, task: int) -> Iterator[int]:
     record = forest.get(task)
-    if record is not None and isinstance(record.state, Waiting):
+    if record is not None and isinstance(record.state, Waiting) and not record.state.mail:
         yield from record.state.on
     yield from forest.ownership.holds(task)
