@@ -46,6 +46,11 @@ class Correspondent(perdure.Task[dict, int], name="chaos.correspondent"):
 EXTENSION = perdure.Extension(name="mail", tasks=[Correspondent])
 
 
+def make_storage(backend, path):
+    """A store of a process that may be killed."""
+    return perdure.JsonlStorage(path) if backend == "jsonl" else perdure.SqliteStorage(path, durability="process")
+
+
 def open_system(store, **options):
     return perdure.System.open(store, extensions=[EXTENSION], **options)
 
