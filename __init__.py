@@ -26,6 +26,7 @@ from .actors.session.documents import Doc
 from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
+    InboxFull,
     InvalidValue,
     LineReentry,
     OwnershipRefused,
@@ -33,6 +34,7 @@ from .actors.session.errors import (
     SessionClosed,
     SessionFailed,
     TransactionOver,
+    Undeliverable,
     UnknownRecord,
 )
 from .actors.session.publication import DocumentChanged, Publication
@@ -40,13 +42,14 @@ from .actors.session.tx import Entry
 from .actors.system import Inspection, System
 from .actors.task.definition import Phase, Task
 from .actors.task.errors import DefinitionError, InvalidTransition, InvocationEnded, TaskUnsuccessful
+from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
-from .storage.contract import ConversationQuery, EntryQuery, Page, Storage, SubmissionQuery, TaskQuery
+from .storage.contract import ConversationQuery, EntryQuery, MessageQuery, Page, Storage, SubmissionQuery, TaskQuery
 from .storage.errors import (
     SchemaTooNew,
     StorageBusy,
@@ -67,6 +70,8 @@ from .storage.records import (
     EntryRecord,
     Failed,
     Faulted,
+    MessageRecord,
+    MessageSender,
     Orphaned,
     Quorum,
     SubmissionRecord,
@@ -105,15 +110,20 @@ __all__ = [
     "Failed",
     "Faulted",
     "InboxDoc",
+    "InboxFull",
     "Inspection",
     "InvalidArguments",
     "InvalidTransition",
     "InvalidValue",
     "InvocationEnded",
     "JsonlStorage",
+    "Letter",
     "LineReentry",
     "LiveDoc",
     "MemoryStorage",
+    "MessageQuery",
+    "MessageRecord",
+    "MessageSender",
     "Model",
     "Models",
     "Orphaned",
@@ -173,6 +183,7 @@ __all__ = [
     "TransactionOver",
     "Tx",
     "Unanswered",
+    "Undeliverable",
     "UnknownRecord",
     "UsageDoc",
     "VirtualClock",

@@ -46,6 +46,7 @@ from .session.timer import Look, TimerActor, Wake
 from .task.actor import TaskActor
 from .task.definition import Definitions
 from .task.engine import Engine, Invocation
+from .task.ref import tell_task
 
 log = structlog.get_logger("perdure.system")
 
@@ -309,6 +310,17 @@ class System:
         check_key(key)
         await self.core(key)
         return Session(self.services, key)
+
+    async def tell(self, session_key: str, task_id: int, message: Any, *, request_id: str | None = None) -> None:
+        """Send a message to a task, from outside of all sessions; see ``TaskRef.tell``.
+
+        From another thread: ``background.call(System.tell, session_key, task_id, message)``.
+        """
+        await tell_task(self.services, check_key(session_key), task_id, message, request_id)
+
+    async def dead_letters(self) -> dict[str, int]:
+        """Tell how many messages nobody will receive, by the session that keeps them: see ``Session.dead_letters``."""
+        return await self._store.storage.dead_letters()
 
     async def delete_session(self, key: str) -> bool:
         """Delete a session and all that is stored of it; tell whether anything was. Its running work ends.

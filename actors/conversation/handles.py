@@ -5,18 +5,19 @@ Compare by id. Proved by tests/actors/conversation/test_handles.py.
 """
 
 import asyncio
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from typing import Any, cast
 
 import msgspec
 
 from ...chord import Watch
-from ...storage.contract import ConversationQuery, Cursor, EntryQuery, Page
+from ...storage.contract import ConversationQuery, Cursor, EntryQuery, MessageQuery, Page
 from ...storage.records import (
     ROOT_CONVERSATION_ID,
     ConversationRecord,
     EntryRecord,
     JsonObject,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
 )
@@ -303,6 +304,28 @@ class Session(_Handle):
         """List the live tasks."""
         core = await self._core()
         return await between_commits(core, core.forest.all_kept)
+
+    async def messages(
+        self, query: MessageQuery | None = None, limit: int = 100, cursor: Cursor | None = None
+    ) -> Page[MessageRecord]:
+        """Page the session's messages: its tasks' inboxes, its outbox, receipts and dead letters."""
+        core = await self._core()
+        await core.drained()
+        return await core.storage.scan_messages(core.key, query or MessageQuery(), limit, cursor)
+
+    async def dead_letters(self, limit: int = 100, cursor: Cursor | None = None) -> Page[MessageRecord]:
+        """Page what nobody will receive, oldest first; a record's ``reason`` says why."""
+        return await self.messages(MessageQuery(status="dead"), limit, cursor)
+
+    async def drop_dead_letters(self, ids: Iterable[int]) -> int:
+        """Delete dead letters; tell how many of the ids were some."""
+        core = await self._core()
+        async with Commit(core, lambda: Tx(core)) as tx:
+            found = [await tx.message(number) for number in {*ids}]
+            dead = [record for record in found if record is not None and record.status == "dead"]
+            for record in dead:
+                tx.delete_message(record)
+        return len(dead)
 
     async def wait_for_idle(self) -> None:
         """Return when no foreground work lives anywhere in the session."""

@@ -20,6 +20,7 @@ from ...storage.records import Batch
 from ...supervisors.restart import Exit
 from ..runtime import Backoff, ChildSpec, Clock, Supervisor
 from .core import SessionCore
+from .courier import Courier
 from .environment import Hooks, Scheduler, Services
 from .errors import InvalidValue, SessionClosed, SessionFailed
 
@@ -92,6 +93,7 @@ class SessionActor(Supervisor):
         )
         self._scheduler = environment.make_scheduler(self.core, self)
         self.core.scheduler = self._scheduler
+        self._courier = Courier(self.core, self.system.random)
 
     async def on_start(self) -> None:
         """Load what is stored, once the last incarnation's commits are, and go on with it."""
@@ -100,6 +102,7 @@ class SessionActor(Supervisor):
             self._environment.undrained.discard(self.core.key)
         await self.core.load()
         self._scheduler.resume()
+        self._courier.start()
         self._opened(self.core)
 
     def on_receive(self, message: Any) -> None:
@@ -122,6 +125,7 @@ class SessionActor(Supervisor):
             self.core.fail(ended.cause)
         else:
             self.core.seal()
+        self._courier.stop()
         self._scheduler.signal()
         return super()._end_children(kill=kill)
 

@@ -15,13 +15,14 @@ from typing import Any, TypeVar, cast
 import structlog
 
 from ...chord import Tracker
-from ...storage.contract import DocumentQuery, Storage
+from ...storage.contract import DocumentQuery, MessageQuery, Storage
 from ...storage.errors import StorageError
 from ...storage.records import (
     Batch,
     ConversationRecord,
     DocumentRecord,
     JsonObject,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
     TaskScope,
@@ -35,6 +36,7 @@ from .environment import Hooks, Scheduler, Services
 from .errors import SessionClosed, SessionFailed, UnknownRecord
 from .gate import Gate
 from .line import Line
+from .mailbag import Mailbag
 from .pending import Pending, Row
 from .publication import Publication
 from .reads import Reads
@@ -77,6 +79,7 @@ class SessionCore:
         self.gate = Gate(0)
         self.forest = Forest()
         self.pending = Pending()
+        self.mail = Mailbag()
         self.scheduler: Scheduler | None = None
         self.seq = 0
         """The newest admitted commit."""
@@ -118,6 +121,7 @@ class SessionCore:
             self.forest.put(record)
             self.recovered.add(record.id)
         await self._note_ends()
+        await self._load_mail()
         self.forest.checkpoint()
         self.tell_deadline()
 
@@ -128,6 +132,15 @@ class SessionCore:
             record = await self.storage.task(self.key, task)
             if record is not None and has_completed(record):
                 self.forest.completed(task)
+
+    async def _load_mail(self) -> None:
+        messages = await self.storage.live_messages(self.key)
+        self.mail.change(messages, ())
+        for message in messages:
+            if message.status == "queued":
+                self.forest.count_mail(message.task_id, 1)
+        receipts = await self.storage.scan_messages(self.key, MessageQuery(status="consumed"), 1)
+        self.mail.old_receipts = bool(receipts.items)
 
     def fail(self, cause: BaseException | None) -> None:
         """Die: everything that waits for this incarnation, now or later, gets SessionFailed. Again is harmless."""
@@ -205,6 +218,8 @@ class SessionCore:
             return await self.storage.task(self.key, id)  # type: ignore[return-value]
         if kind is SubmissionRecord:
             return await self.storage.submission(self.key, id)  # type: ignore[return-value]
+        if kind is MessageRecord:
+            return await self.storage.message(self.key, id)  # type: ignore[return-value]
         found = await self.storage.entry(self.key, id)
         return None if found is None else found[0]  # type: ignore[return-value]
 
@@ -354,6 +369,10 @@ class SessionCore:
         self._unpublished.append(publication)
         self._write(self, batch)
         self.tell_deadline()
+
+    def wake(self) -> int | None:
+        """Tell when the session must be active without being asked: 0 for now, a stored deadline in ms, or never."""
+        return 0 if self.mail.outgoing else self.forest.wake()
 
     def tell_deadline(self, *, again: bool = False) -> None:
         """Have the timer know the session's earliest deadline, unless that is what it was told last."""

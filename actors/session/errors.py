@@ -49,5 +49,30 @@ class DocumentMismatch(PerdureError):
     """A document definition does not fit what is stored: scope, policies, or a newer version. Nothing was changed."""
 
 
+class InboxFull(PerdureError):
+    """A task has as many messages waiting as may be queued for it. The message was not taken: send it again later."""
+
+    def __init__(self, session: str, task: int, limit: int) -> None:
+        super().__init__(
+            f"task {task} of session {session!r} has {limit:,} messages waiting; send this one again later"
+        )
+        self.session = session
+        self.task = task
+        self.limit = limit
+
+
+class Undeliverable(PerdureError):
+    """Nobody will receive a message that was sent from outside; ``reason`` is ended, unknown_task or unknown_session.
+
+    It is kept as a dead letter of its session, unless there is no such session: then nothing was changed.
+    """
+
+    def __init__(self, session: str, task: int, reason: str) -> None:
+        super().__init__(f"task {task} of session {session!r} does not receive messages: {reason}")
+        self.session = session
+        self.task = task
+        self.reason = reason
+
+
 class InvalidValue(PerdureError, ValueError):
     """An argument is not what the call asks for. Nothing was changed."""
