@@ -58,10 +58,15 @@ HOPELESS = (StorageCorrupt, SchemaTooNew, StorageInUse)
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """A picture of what runs: the actors as a tree, and the live tasks of every active session."""
+    """A picture of what runs: the actors as a tree, and the live tasks of every active session.
+
+    ``given_up`` are sessions that are down because they crashed again and again, with the reason; they are tried again
+    when somebody asks for them.
+    """
 
     actors: list[dict[str, Any]]
     sessions: dict[str, list[TaskRecord]]
+    given_up: dict[str, str] = {}
 
 
 class Root(Supervisor):
@@ -205,6 +210,7 @@ class System:
             make_scheduler=self._make_scheduler,
             write=self._write,
             alarm=self._alarm,
+            gave_up=self._gave_up,
             caught_up=self._caught_up,
         )
         return (
@@ -265,6 +271,10 @@ class System:
     def _alarm(self, key: str, when: int | None) -> None:
         self._tell("timer", Wake(key, when))
 
+    def _gave_up(self, key: str, cause: BaseException | None) -> None:
+        """The end of an escalation: a session is down until somebody asks for it; the others go on."""
+        log.error("session_given_up", session=key, error=repr(cause))
+
     async def _caught_up(self, key: str) -> None:
         assert self._actors is not None
         storage = self._actors.ref("storage")
@@ -282,8 +292,9 @@ class System:
 
     async def _wake(self, key: str) -> None:
         sessions = await self._sessions_up()
-        await sessions.core(key)
-        self._tell(f"session:{key}", Due())
+        if key not in sessions.given_up:
+            await sessions.core(key)
+            self._tell(f"session:{key}", Due())
 
     def _make_scheduler(self, core: SessionCore, actor: SessionActor) -> Engine:
         def start(engine: Engine, invocation: Invocation) -> None:
@@ -356,7 +367,12 @@ class System:
         """Look at what runs in this process now."""
         actors = [] if self._actors is None else self._actors.tree()
         active = [] if self._sessions is None else self._sessions.active()
-        return Inspection(actors, {core.key: core.forest.all_kept() for core in active})
+        given_up = {} if self._sessions is None else self._sessions.given_up
+        return Inspection(
+            actors,
+            {core.key: core.forest.all_kept() for core in active},
+            {key: repr(cause) for key, cause in given_up.items()},
+        )
 
     def kill(self, actor_id: str) -> bool:
         """Drop an actor as a crash would, by its id in ``inspect()``; False when there is none. For tests of survival."""

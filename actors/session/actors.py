@@ -29,10 +29,15 @@ R = TypeVar("R")
 log = structlog.get_logger("perdure.session")
 
 MAX_KEY_BYTES = 512
-RESTARTS, PERIOD_S = 5, 60.0
-"""A session that fails more often than this is given up until somebody asks for it again."""
-TASK_RESTARTS = 40
-"""Crashes of invocations, over all tasks of a session in the same period, that end the session."""
+RESTARTS, PERIOD_S = 5, 300.0
+"""A session that fails more often than this is given up until somebody asks for it again.
+
+The period is longer than so many of its lives take when one of its tasks crashes in a loop, or the limit would never trip.
+"""
+TASK_RESTARTS, TASK_PERIOD_S = 40, 60.0
+"""Crashes of invocations, over all tasks of a session, that end the session."""
+TASK_BACKOFF = Backoff(first_s=0.02, max_s=1.0)
+BACKOFF = Backoff(first_s=0.05)
 
 
 class Environment(msgspec.Struct, kw_only=True):
@@ -47,6 +52,8 @@ class Environment(msgspec.Struct, kw_only=True):
     """Hands a batch to the storage actor."""
     alarm: Callable[[str, int | None], None]
     """Tells the timer a session's earliest deadline, None when it has none."""
+    gave_up: Callable[[str, BaseException | None], None]
+    """Hears of a session that could not be kept alive."""
     caught_up: Callable[[str], Awaitable[None]]
     """Returns once all batches of a session that were handed over are stored."""
     undrained: set[str] = msgspec.field(default_factory=set)
@@ -76,9 +83,7 @@ class SessionActor(Supervisor):
     """One incarnation of one active session."""
 
     def __init__(self, key: str, environment: Environment, opened: Callable[[SessionCore], None]) -> None:
-        super().__init__(
-            strategy="one_for_one", intensity=TASK_RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.02, max_s=1.0)
-        )
+        super().__init__(strategy="one_for_one", intensity=TASK_RESTARTS, period_s=TASK_PERIOD_S, backoff=TASK_BACKOFF)
         self._environment = environment
         self._opened = opened
         self.core = SessionCore(
@@ -156,7 +161,7 @@ class Guard(Supervisor):
             strategy="one_for_one",
             intensity=RESTARTS,
             period_s=PERIOD_S,
-            backoff=Backoff(first_s=0.05),
+            backoff=BACKOFF,
             children=(spec,),
         )
         self._key = key
@@ -177,6 +182,8 @@ class Sessions(Supervisor):
         self._opening: dict[str, asyncio.Future[SessionCore]] = {}
         self._ended: dict[str, asyncio.Future[None]] = {}
         """Sessions that are kept from being activated until something is done."""
+        self.given_up: dict[str, BaseException | None] = {}
+        """Sessions whose guards have given up, and why. They stay down until somebody asks for them."""
         self._ending = False
 
     async def core(self, key: str) -> SessionCore:
@@ -220,6 +227,7 @@ class Sessions(Supervisor):
     def opened(self, core: SessionCore) -> None:
         """Take note of a session's new incarnation."""
         self._cores[core.key] = core
+        self.given_up.pop(core.key, None)
         opening = self._opening.pop(core.key, None)
         if opening is not None and not opening.done():
             opening.set_result(core)
@@ -242,12 +250,15 @@ class Sessions(Supervisor):
         return list(self._cores.values())
 
     def on_child_ended(self, child_id: str, reason: Exit) -> None:
-        """A guard that has given up tells whoever waits for its session why; one that was killed is replaced."""
+        """Whoever waits for the session of a guard that has given up is told why; one that was killed is replaced."""
         key = child_id.removeprefix("guard:")
         self.lost(key, reason)
         if reason.kind == "killed" and not self._ending:
             self.actor_ref.tell(Replace(key))  # its place is free when this has returned
             return
+        if reason.abnormal:
+            self.given_up[key] = reason.cause
+            self._environment.gave_up(key, reason.cause)
         opening = self._opening.pop(key, None)
         if opening is not None and not opening.done():
             opening.set_exception(SessionFailed(key, reason.cause))

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 import structlog
 
 from ...chord import Tracker
-from ...storage.contract import DocumentQuery, MessageQuery, Storage
+from ...storage.contract import DocumentQuery, Storage
 from ...storage.errors import StorageError
 from ...storage.records import (
     Batch,
@@ -139,8 +139,6 @@ class SessionCore:
         for message in messages:
             if message.status == "queued":
                 self.forest.count_mail(message.task_id, 1)
-        receipts = await self.storage.scan_messages(self.key, MessageQuery(status="consumed"), 1)
-        self.mail.old_receipts = bool(receipts.items)
 
     def fail(self, cause: BaseException | None) -> None:
         """Die: everything that waits for this incarnation, now or later, gets SessionFailed. Again is harmless."""

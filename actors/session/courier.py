@@ -65,7 +65,11 @@ class Courier:
 
     def _published(self, publication: Publication) -> None:
         for record in publication.messages:
-            if record.status == "outgoing":
+            if record.status == "dead":
+                log.warning(
+                    "dead_letter", session=self._core.key, id=record.id, task=record.task_id, reason=record.reason
+                )
+            elif record.status == "outgoing":
                 self._bags.setdefault(record.session, {})[record.id] = record
                 self._serve(record.session)
 

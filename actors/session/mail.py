@@ -21,7 +21,7 @@ from .tx import BaseTx
 
 MAX_INBOX = 1_000
 """How many messages may be queued for one task: live messages are kept in memory."""
-MAX_MESSAGE_BYTES = 2**20
+MAX_MESSAGE_BYTES = 256 * 2**10
 RECEIPTS_PAGE = 1_000
 
 
@@ -44,7 +44,7 @@ MarkDoc: Doc[Json] = Doc(
 
 
 def body_of(message: object) -> Json:
-    """Give a message's body as strict JSON. Raises InvalidJson, and InvalidValue for more than a MiB of it."""
+    """Give a message's body as strict JSON. Raises InvalidJson, and InvalidValue for more than 256 KiB of it."""
     body = plain(message)
     size = len(msgspec.json.encode(body))
     if size > MAX_MESSAGE_BYTES:
@@ -166,8 +166,16 @@ async def end_mail(tx: BaseTx, task_id: int) -> None:
         queued = [record for record in core.mail.inbox(task_id) if not tx.changes_message(record.id)]
         for record in (*queued, *(row for row in staged if row.status == "queued")):
             tx.put_message(replace(record, status="dead", reason="ended"))
-    if task_id in core.mail.receipts or (core.mail.old_receipts and task_id in core.recovered):
+    if task_id in core.mail.receipts or (task_id in core.recovered and await _has_old_receipts(tx)):
         await _delete_receipts(tx, task_id)
+
+
+async def _has_old_receipts(tx: BaseTx) -> bool:
+    mail = tx.core.mail
+    if mail.old_receipts is None:
+        found = await tx.core.storage.scan_messages(tx.core.key, MessageQuery(status="consumed"), 1)
+        mail.old_receipts = bool(found.items)
+    return mail.old_receipts
 
 
 async def _delete_receipts(tx: BaseTx, task_id: int) -> None:

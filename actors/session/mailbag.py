@@ -13,8 +13,8 @@ class Mailbag:
         """By receiving session (None: this one, whose inbox was full) and id."""
         self.receipts: set[int] = set()
         """Tasks for which this incarnation has kept receipts of consumed messages."""
-        self.old_receipts = False
-        """Whether there may be others, of earlier incarnations."""
+        self.old_receipts: bool | None = None
+        """Whether there are others, of earlier incarnations; None: nobody has looked yet."""
         self._live: dict[int, MessageRecord] = {}
         self._inboxes: dict[int, dict[int, MessageRecord]] = {}
 
