@@ -42,7 +42,7 @@ from .session.directory import Directory
 from .session.environment import Hooks, Services
 from .session.errors import SessionClosed, SessionFailed
 from .session.storage_actor import Admitted, CatchUp, Delete, StorageActor, Store
-from .session.timer import Look, TimerActor, Wake
+from .session.timer import Asleep, Look, TimerActor, Wake
 from .task.actor import TaskActor
 from .task.definition import Definitions
 from .task.engine import Engine, Invocation
@@ -204,6 +204,8 @@ class System:
             make_scheduler=self._make_scheduler,
             write=self._write,
             alarm=self._alarm,
+            asleep=self._asleep,
+            idle_after_s=lambda: self.services.get(Settings).idle_after_s,
             caught_up=self._caught_up,
         )
         return (
@@ -263,6 +265,9 @@ class System:
 
     def _alarm(self, key: str, when: int | None) -> None:
         self._tell("timer", Wake(key, when))
+
+    def _asleep(self, key: str, when: int | None) -> None:
+        self._tell("timer", Asleep(key, when))
 
     async def _caught_up(self, key: str) -> None:
         assert self._actors is not None

@@ -226,11 +226,12 @@ async def until(core: SessionCore, done: Callable[[], bool]) -> None:
 
     dispose = core.subscribe(published, changed.set)
     try:
-        while True:
-            changed.clear()
-            if await between_commits(core, done):
-                return
-            await changed.wait()
+        with core.use:
+            while True:
+                changed.clear()
+                if await between_commits(core, done):
+                    return
+                await changed.wait()
     finally:
         dispose()
 

@@ -4,6 +4,7 @@ All watchers of a conversation share one mount, which lives as long as somebody 
 operations, here or in a browser, holds the committed view. Proved by tests/actors/conversation/test_view.py.
 """
 
+from collections.abc import Callable
 from typing import Any
 
 import msgspec
@@ -32,6 +33,14 @@ def view_ops(conversation_id: int, entries: list[EntryRecord], publication: Publ
     return ops
 
 
+def concerns(conversation_id: int, publication: Publication) -> bool:
+    """Whether a publication may change a conversation's view."""
+    scopes = (change.record.scope for change in publication.documents)
+    return any(getattr(scope, "conversation_id", None) == conversation_id for scope in scopes) or any(
+        entry.conversation_id == conversation_id for entry in publication.entries
+    )
+
+
 def _mounted(kind: str, op: list[Any]) -> list[Any]:
     if op[0] == "r":
         return ["d", ["docs", kind]] if op[1] is None else ["s", ["docs", kind], op[1]]
@@ -47,17 +56,23 @@ def _entry_op(entries: list[EntryRecord], entry: EntryRecord) -> list[Any]:
 
 
 class Mount:
-    """One conversation's view and those who watch it."""
+    """One conversation's view and those who watch it. The watchers share its value; the entries it can do without."""
 
-    def __init__(self, mounts: "Mounts", conversation_id: int, value: JsonObject, entries: list[EntryRecord]) -> None:
-        self._mounts = mounts
+    def __init__(self, leave: Callable[[int], None], conversation_id: int, value: JsonObject, now: float) -> None:
+        self._leave = leave
         self._id = conversation_id
-        self._entries = entries
+        self._entries: list[EntryRecord] | None = None
+        self.used = now
         self.value = value
         self.watches: dict[object, Watch] = {}
 
-    def published(self, publication: Publication) -> None:
+    def published(self, publication: Publication, now: float) -> None:
         """Move the view on by one commit."""
+        if not concerns(self._id, publication):
+            return
+        if self._entries is None:
+            self._entries = msgspec.convert(self.value["entries"], list[EntryRecord])
+        self.used = now
         ops = view_ops(self._id, self._entries, publication)
         if ops:
             self.value = apply_immutable(self.value, ops)
@@ -71,50 +86,84 @@ class Mount:
         def leave() -> None:
             self.watches.pop(token, None)
             if not self.watches:
-                self._mounts.drop(self._id)
+                self._leave(self._id)
 
         watch = Watch(self.value, leave)
         self.watches[token] = watch
         return watch
 
+    def rest(self) -> None:
+        """Let go of the entries: the next commit makes them anew from the value."""
+        self._entries = None
+
+    @property
+    def resting(self) -> bool:
+        """Whether nothing is kept beside the value."""
+        return self._entries is None
+
 
 class Mounts:
-    """The mounted conversations of one session."""
+    """The mounted conversations of one session. While there are any they go from incarnation to incarnation."""
 
     def __init__(self, core: SessionCore) -> None:
-        self._core = core
+        self._core: SessionCore | None = core
+        self._clock = core.clock
         self._mounts: dict[int, Mount] = {}
-        core.subscribe(self._published, self._ended)
+        self._dispose: Callable[[], None] | None = None
 
     async def mount(self, conversation_id: int) -> Mount:
         """Give the conversation's mount, built from one committed state. Raises UnknownRecord."""
+        core = self._core
+        assert core is not None, "who asks for a mount has the session active"
         mounted = self._mounts.get(conversation_id)
         if mounted is None:
-            async with still(self._core):
-                mounted = self._mounts.get(conversation_id) or await self._build(conversation_id)
+            async with still(core):
+                mounted = self._mounts.get(conversation_id) or await self._build(core, conversation_id)
                 self._mounts[conversation_id] = mounted
+                if self._dispose is None:
+                    self._dispose = core.subscribe(self._published, self._ended, moved=self._moved)
         return mounted
 
-    async def _build(self, conversation_id: int) -> Mount:
-        record = await self._core.row(ConversationRecord, conversation_id)
+    async def _build(self, core: SessionCore, conversation_id: int) -> Mount:
+        record = await core.row(ConversationRecord, conversation_id)
         if record is None:
             raise UnknownRecord("conversation", conversation_id)
-        entries = await self._core.part(Transcripts, Transcripts).active(conversation_id)
+        entries = await core.part(Transcripts, Transcripts).active(conversation_id)
         docs = {}
         for doc in BUILT_IN:
-            loaded = await self._core.document(doc, doc.address(conversation_id, None))
+            loaded = await core.document(doc, doc.address(conversation_id, None))
             if loaded is not None:
                 docs[doc.kind] = loaded.tracker.value
         value = {"conversation": msgspec.to_builtins(record), "entries": msgspec.to_builtins(entries), "docs": docs}
-        return Mount(self, conversation_id, value, entries)
+        return Mount(self.drop, conversation_id, value, self._clock.monotonic())
 
     def drop(self, conversation_id: int) -> None:
-        """Forget a mount that nobody watches."""
+        """Forget a mount that nobody watches; with the last one, hear no more of the session."""
         self._mounts.pop(conversation_id, None)
+        if not self._mounts and self._dispose is not None:
+            self._dispose()
+            self._dispose = None
+
+    def rest(self, before: float) -> bool:
+        """Let mounts rest that were not used since ``before`` (monotonic seconds); tell whether others may, later."""
+        awake = [mount for mount in self._mounts.values() if not mount.resting]
+        for mount in awake:
+            if mount.used <= before:
+                mount.rest()
+        return any(not mount.resting for mount in awake)
+
+    def _moved(self, core: SessionCore | None) -> None:
+        self._core = core
+        if core is not None:
+            core.part(Mounts, lambda _: self)
+            return
+        for mount in self._mounts.values():
+            mount.rest()
 
     def _published(self, publication: Publication) -> None:
+        now = self._clock.monotonic()
         for mount in list(self._mounts.values()):
-            mount.published(publication)
+            mount.published(publication, now)
 
     def _ended(self) -> None:
         for mount in list(self._mounts.values()):

@@ -224,7 +224,8 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     tx.open = False
     for one in (*tx.opened.values(), *(closed for _, closed in tx.closed)):
         one.loaded.held = False
-    if not prepared.writes:
+    wake = core.forest.wake()
+    if not prepared.writes and wake == core.wake:
         return
     core.seq += 1
     for conversation in tx.created:
@@ -238,7 +239,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
         core.retirements += 1
     for address, one in prepared.adopt:
         _adopt(core, address, one)
-    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.forest.wake())
+    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=wake)
     core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents))
 
 

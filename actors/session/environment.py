@@ -46,6 +46,10 @@ class Scheduler(Protocol):
     def waiting(self) -> bool:
         """Whether it wants to look at tasks in the next commit, whatever that changes."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether no invocation runs and nothing is about to be decided."""
+
     def reserve(self, tx: Any, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
 

@@ -88,6 +88,12 @@ class Engine:
         """Whether it wants to look at tasks in the next commit, whatever that changes."""
         return bool(self._backlog)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no invocation runs, nothing is about to be decided, and nobody waits for code."""
+        passing = self._pass is not None and not self._pass.done()
+        return not (self.invocations or self.blocked or self._backlog or self._stopping or passing)
+
     def reserve(self, tx: BaseTx, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
         if self._closing:
@@ -150,6 +156,7 @@ class Engine:
         self.invocations.pop(task, None)
         if self.core.forest.is_live(task):
             self.consider([task])
+        self.core.use.note()
 
     def can_take(self, record: TaskRecord, definition: Task[Any, Any]) -> bool:
         """Whether a definition could go on with a task from its checkpoint."""
