@@ -33,14 +33,6 @@ def view_ops(conversation_id: int, entries: list[EntryRecord], publication: Publ
     return ops
 
 
-def concerns(conversation_id: int, publication: Publication) -> bool:
-    """Whether a publication may change a conversation's view."""
-    scopes = (change.record.scope for change in publication.documents)
-    return any(getattr(scope, "conversation_id", None) == conversation_id for scope in scopes) or any(
-        entry.conversation_id == conversation_id for entry in publication.entries
-    )
-
-
 def _mounted(kind: str, op: list[Any]) -> list[Any]:
     if op[0] == "r":
         return ["d", ["docs", kind]] if op[1] is None else ["s", ["docs", kind], op[1]]
@@ -56,28 +48,40 @@ def _entry_op(entries: list[EntryRecord], entry: EntryRecord) -> list[Any]:
 
 
 class Mount:
-    """One conversation's view and those who watch it. The watchers share its value; the entries it can do without."""
+    """One conversation's view and those who watch it."""
 
-    def __init__(self, leave: Callable[[int], None], conversation_id: int, value: JsonObject, now: float) -> None:
-        self._leave = leave
+    def __init__(self, mounts: "Mounts", conversation_id: int, value: JsonObject, entries: list[EntryRecord]) -> None:
+        self._mounts = mounts
         self._id = conversation_id
-        self._entries: list[EntryRecord] | None = None
-        self.used = now
+        self._entries: list[EntryRecord] | None = entries
+        self._used = mounts.clock.monotonic()
         self.value = value
         self.watches: dict[object, Watch] = {}
 
-    def published(self, publication: Publication, now: float) -> None:
+    def published(self, publication: Publication) -> None:
         """Move the view on by one commit."""
-        if not concerns(self._id, publication):
-            return
-        if self._entries is None:
-            self._entries = msgspec.convert(self.value["entries"], list[EntryRecord])
-        self.used = now
-        ops = view_ops(self._id, self._entries, publication)
+        ops = view_ops(self._id, self._active(publication), publication)
         if ops:
             self.value = apply_immutable(self.value, ops)
             for watch in list(self.watches.values()):
                 watch.push(self.value, ops)
+
+    def _active(self, publication: Publication) -> list[EntryRecord]:
+        """Give the active entries, made anew from the view if they rest and the commit has more of them."""
+        if any(entry.conversation_id == self._id for entry in publication.entries):
+            self._used = self._mounts.clock.monotonic()
+            if self._entries is None:
+                self._entries = msgspec.convert(self.value["entries"], list[EntryRecord])
+        return [] if self._entries is None else self._entries
+
+    def rest(self, before: float) -> bool:
+        """Let go of entries that were not needed since ``before`` (monotonic seconds); tell whether some are kept.
+
+        The value stays, which the watchers share.
+        """
+        if self._used <= before:
+            self._entries = None
+        return self._entries is not None
 
     def watch(self) -> Watch:
         """Add a watcher; the mount is dropped with its last one."""
@@ -86,42 +90,31 @@ class Mount:
         def leave() -> None:
             self.watches.pop(token, None)
             if not self.watches:
-                self._leave(self._id)
+                self._mounts.drop(self._id)
 
         watch = Watch(self.value, leave)
         self.watches[token] = watch
         return watch
 
-    def rest(self) -> None:
-        """Let go of the entries: the next commit makes them anew from the value."""
-        self._entries = None
-
-    @property
-    def resting(self) -> bool:
-        """Whether nothing is kept beside the value."""
-        return self._entries is None
-
 
 class Mounts:
-    """The mounted conversations of one session. While there are any they go from incarnation to incarnation."""
+    """The mounted conversations of one session. As long as there are any they outlive passivation."""
 
     def __init__(self, core: SessionCore) -> None:
         self._core: SessionCore | None = core
-        self._clock = core.clock
+        self.clock = core.clock
         self._mounts: dict[int, Mount] = {}
         self._dispose: Callable[[], None] | None = None
 
     async def mount(self, conversation_id: int) -> Mount:
         """Give the conversation's mount, built from one committed state. Raises UnknownRecord."""
-        core = self._core
-        assert core is not None, "who asks for a mount has the session active"
-        mounted = self._mounts.get(conversation_id)
+        mounted, core = self._mounts.get(conversation_id), self._core
+        assert core is not None, "whoever asks for a mount has the session in memory"
         if mounted is None:
             async with still(core):
                 mounted = self._mounts.get(conversation_id) or await self._build(core, conversation_id)
                 self._mounts[conversation_id] = mounted
-                if self._dispose is None:
-                    self._dispose = core.subscribe(self._published, self._ended, moved=self._moved)
+                self._dispose = self._dispose or core.subscribe(self._published, self._ended, moved=self._moved)
         return mounted
 
     async def _build(self, core: SessionCore, conversation_id: int) -> Mount:
@@ -135,7 +128,7 @@ class Mounts:
             if loaded is not None:
                 docs[doc.kind] = loaded.tracker.value
         value = {"conversation": msgspec.to_builtins(record), "entries": msgspec.to_builtins(entries), "docs": docs}
-        return Mount(self.drop, conversation_id, value, self._clock.monotonic())
+        return Mount(self, conversation_id, value, entries)
 
     def drop(self, conversation_id: int) -> None:
         """Forget a mount that nobody watches; with the last one, hear no more of the session."""
@@ -145,25 +138,21 @@ class Mounts:
             self._dispose = None
 
     def rest(self, before: float) -> bool:
-        """Let mounts rest that were not used since ``before`` (monotonic seconds); tell whether others may, later."""
-        awake = [mount for mount in self._mounts.values() if not mount.resting]
-        for mount in awake:
-            if mount.used <= before:
-                mount.rest()
-        return any(not mount.resting for mount in awake)
+        """Let idle mounts rest (see ``session.use.Resting``)."""
+        left = [mount.rest(before) for mount in self._mounts.values()]
+        return any(left)
 
     def _moved(self, core: SessionCore | None) -> None:
+        """Keep nothing of an incarnation that leaves memory; be the next one's part."""
         self._core = core
-        if core is not None:
+        if core is None:
+            self.rest(self.clock.monotonic())
+        else:
             core.part(Mounts, lambda _: self)
-            return
-        for mount in self._mounts.values():
-            mount.rest()
 
     def _published(self, publication: Publication) -> None:
-        now = self._clock.monotonic()
         for mount in list(self._mounts.values()):
-            mount.published(publication, now)
+            mount.published(publication)
 
     def _ended(self) -> None:
         for mount in list(self._mounts.values()):

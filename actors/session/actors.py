@@ -202,7 +202,7 @@ class Sessions(Supervisor):
                 return core
             if key in self._ended:
                 await asyncio.shield(self._ended[key])
-            elif self._ending:
+            elif self._ending or not self.actor_ref.is_alive():
                 raise SessionClosed("the system is closing")
             else:
                 await asyncio.shield(self._open(key))

@@ -161,7 +161,8 @@ class SessionCore:
 
     def rest(self, before: float) -> bool:
         """Let go of what upper rooms have not used since ``before`` (monotonic seconds); tell whether more may go later."""
-        return any([part.rest(before) for part in self._parts.values() if isinstance(part, Resting)])
+        left = [part.rest(before) for part in self._parts.values() if isinstance(part, Resting)]
+        return any(left)
 
     @property
     def usable(self) -> bool:

@@ -148,7 +148,7 @@ def test_a_stopped_watch_is_forgotten():
         await change(session)
         watch = await watch_document(session.core, CountDoc)
         watch.stop()
-        assert len(session.core._listeners) == 1
+        assert len(session.core.subscribers) == 1  # the rig itself
         await change(session, n=1)
         assert await frames(watch, 1) == []
 
