@@ -66,6 +66,11 @@ def active(system):
     return sorted(system.inspect().sessions)
 
 
+async def idle(system):
+    """Return once nobody is inside of any session."""
+    await until(lambda: all(core.idle for core in system._sessions.active()))
+
+
 async def passed(system, clock, seconds=IDLE_S):
     """Let time pass, and everything happen that then happens."""
     clock.advance(seconds)
@@ -89,6 +94,7 @@ def test_a_session_that_nobody_uses_leaves_memory_and_a_handle_brings_it_back(pl
         async with house(place.store(), clock=clock) as system:
             _, root = await home(system)
             await note(root, 1)
+            await idle(system)
             await passed(system, clock, IDLE_S - 1)
             assert active(system) == ["s"]
             await passed(system, clock, 1)
@@ -162,6 +168,7 @@ def test_three_hundred_short_sessions_leave_nothing_behind(place):
             for number in range(300):
                 _, root = await home(system, str(number))
                 await note(root, number)
+            await idle(system)
             await passed(system, clock)
             await until(lambda: not active(system))
             assert system._actors.live_actors == 4
@@ -292,7 +299,7 @@ def test_a_sleeping_session_is_woken_by_its_deadline_and_leaves_again(place):
             session, root = await home(system)
             await start(root, "a")
             await script.began("run:a")
-            await turns(60)
+            await idle(system)
             due = clock.now() + HOUR
             assert await system.next_deadline() == due
             await passed(system, clock)
@@ -302,6 +309,7 @@ def test_a_sleeping_session_is_woken_by_its_deadline_and_leaves_again(place):
             await passed(system, clock, 3_600 - IDLE_S)
             await script.began("resume:a")
             await session.wait_for_idle()
+            await idle(system)
             assert await system.next_deadline() is None
             await passed(system, clock)
             await until(lambda: not active(system))
@@ -542,6 +550,7 @@ def test_watchers_outlive_passivation_keep_no_session_and_miss_nothing(place):
             await note(root, 1)
             await count(root, 1)
             doc, view = await root.watch_doc(CountDoc), await root.watch()
+            await idle(system)
             await passed(system, clock)
             await until(lambda: not active(system))
             assert cores() == before
