@@ -31,6 +31,7 @@ from ..session.errors import UnknownRecord
 from ..session.publication import Publication
 from ..session.read import between_commits, snapshot
 from ..session.watch import watch_document
+from ..task.graph import TaskGraph
 from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .builtin import LiveDoc
@@ -304,6 +305,14 @@ class Session(_Handle):
         """List the live tasks."""
         core = await self._core()
         return await between_commits(core, core.forest.all_kept)
+
+    async def task_graph(self) -> JsonObject:
+        """Read the live tasks as one JSON value, by decimal id: owners, states, waits, blocked reasons (see ``task.graph``)."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).read()
+
+    async def watch_tasks(self) -> Watch:
+        """Watch that value, with the exact operations of each commit."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).watch()
 
     async def wait_for_idle(self) -> None:
         """Return when no foreground work lives anywhere in the session."""

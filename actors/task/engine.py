@@ -68,6 +68,8 @@ class Engine:
         self.invocations: dict[int, Invocation] = {}
         self.blocked: dict[int, Blocked] = {}
         """Ready tasks that no installed code can take, and why."""
+        self.on_blocked: Callable[[int, Blocked], None] | None = None
+        """Hears of tasks that have become blocked: no commit may tell of it."""
         self._failed_migrations: dict[int, tuple[Task[Any, Any] | None, Blocked]] = {}
         self._start = start
         self._kill = kill
@@ -117,7 +119,7 @@ class Engine:
                 self._forget(task)
         for task, decided in tx.turns.items():
             if isinstance(decided, Blocked):
-                self.blocked[task] = decided
+                self._block(task, decided)
             else:
                 self._forget(task)
                 self._begin(decided)
@@ -126,6 +128,11 @@ class Engine:
         invocation.seq = self.core.seq
         self.invocations[invocation.task] = invocation
         self._start(self, invocation)
+
+    def _block(self, task: int, why: Blocked) -> None:
+        self.blocked[task] = why
+        if self.on_blocked is not None:
+            self.on_blocked(task, why)
 
     def _forget(self, task: int) -> None:
         """Forget why a task was blocked: it has ended, or code has been found for it."""
