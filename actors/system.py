@@ -38,7 +38,7 @@ from .runtime import ActorDead, ActorError, ActorSystem, Backoff, ChildSpec, Clo
 from .runtime.background import BackgroundThread
 from .session.actors import Due, Environment, SessionActor, Sessions, check_key
 from .session.core import SessionCore
-from .session.directory import Directory
+from .session.directory import Directory, at_work
 from .session.environment import Hooks, Services
 from .session.errors import SessionClosed, SessionFailed
 from .session.storage_actor import Admitted, CatchUp, Delete, StorageActor, Store
@@ -112,6 +112,9 @@ class System:
         self._actors: ActorSystem | None = None
         self._sessions: Sessions | None = None
         self._changed = asyncio.Event()
+        self._draining = False
+        """Whether it closes, and only what runs already may go on."""
+        self._grace_over = asyncio.Event()
         self._closing = False
         self._ended: BaseException | None = None
         self.services = Services()
@@ -179,15 +182,37 @@ class System:
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Stop everything and give up the store. Running work is not ended: the next owner goes on with it."""
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        """Stop everything and give up the store. Running work is not ended: the next owner goes on with it.
+
+        For ``grace_s`` seconds, phases that run may come to their end. Meanwhile nothing new begins, whoever comes from
+        outside gets SessionClosed, and what was being waited for may still come. Then what goes on is cancelled, with a few
+        seconds for its clean-up. Closing again while that lasts ends the grace.
+        """
+        if grace_s > 0 and not self._draining and self._sessions is not None:
+            self._draining = True
+            await self._drain(self._sessions, grace_s)
         self._closing = True
+        self._grace_over.set()
         for core in self._sessions.active() if self._sessions is not None else ():
             core.seal()  # all at once: no commit may come between the first refusal and the last
         self._changed.set()
         if self._actors is not None:
             await self._actors.stop()
         await self._store.storage.close()
+
+    async def _drain(self, sessions: Sessions, grace_s: float) -> None:
+        """Return when no phase runs any more, when the grace is over, or when somebody closes without any."""
+        assert self._actors is not None
+        drained = asyncio.ensure_future(sessions.drain())
+        over = self._actors.clock.call_later(grace_s, self._grace_over.set)
+        cut_short = asyncio.ensure_future(self._grace_over.wait())
+        try:
+            await asyncio.wait({drained, cut_short}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            cut_short.cancel()
+            drained.cancel()
 
     def _children(self, actors: ActorSystem) -> tuple[ChildSpec, ...]:
         storage = self._store.storage
@@ -246,12 +271,17 @@ class System:
     async def core(self, key: str) -> SessionCore:
         """Give a session's current incarnation (see ``session.directory.Directory``)."""
         while not self._closing:
+            self._refuse_outsiders()
             sessions = await self._sessions_up()
             try:
                 return await sessions.core(key)
             except SessionClosed:
                 await self._gone(sessions)
         raise SessionClosed("the system is closed")
+
+    def _refuse_outsiders(self) -> None:
+        if self._draining and not at_work.get():
+            raise SessionClosed("the system is closing")
 
     async def _gone(self, sessions: Sessions) -> None:
         """Wait for the end of a sessions actor that is ending; unless the system closes, another one follows."""
@@ -285,6 +315,8 @@ class System:
         return True
 
     async def _wake(self, key: str) -> None:
+        if self._draining:
+            return  # its time stays stored, and comes when the store is opened again
         sessions = await self._sessions_up()
         await sessions.core(key)
         self._tell(f"session:{key}", Due())
@@ -300,7 +332,10 @@ class System:
         def kill(engine: Engine, invocation: Invocation) -> None:
             self.kill(f"task:{core.key}/{invocation.task}")
 
-        return Engine(core, self.services.get(Definitions), start, kill)
+        engine = Engine(core, self.services.get(Definitions), start, kill)
+        if self._draining:
+            engine.halt()
+        return engine
 
     async def _undecided(self, tx: Any, record: TaskRecord) -> None:
         definition = self.services.get(Definitions).get(record.kind)
@@ -323,6 +358,7 @@ class System:
         delete, and SessionFailed when storage fails: it is deleted or goes on, and may be deleted again.
         """
         check_key(key)
+        self._refuse_outsiders()
         sessions = await self._sessions_up()
         try:
             return await sessions.end(key, partial(self._delete, key))

@@ -260,6 +260,11 @@ class Sessions(Supervisor):
         for core in list(self._cores.values()):
             core.fail(cause)
 
+    async def drain(self) -> None:
+        """Have no session start a phase any more; return when all phases that run have ended."""
+        schedulers = [core.scheduler for core in self._cores.values()]
+        await asyncio.gather(*(one.drain() for one in schedulers if one is not None))
+
     def active(self) -> list[SessionCore]:
         """List the living incarnations."""
         return list(self._cores.values())

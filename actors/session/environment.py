@@ -59,6 +59,9 @@ class Scheduler(Protocol):
     def signal(self) -> None:
         """Ask all invocations to end, and start none any more: the session closes, or has failed."""
 
+    async def drain(self) -> None:
+        """Start no phase any more; return when the phases that run have ended."""
+
     def resume(self) -> None:
         """Look at every live task: the session has just been opened."""
 

@@ -81,6 +81,8 @@ class Engine:
         """Tasks whose code is about to be told to stop."""
         self._pass: asyncio.Task[None] | None = None
         self._closing = False
+        self._drained: asyncio.Event | None = None
+        """Set when the last phase has ended, once no more are to be started."""
         self._unsubscribe = definitions.subscribe(self._reconsider)
 
     # --- the scheduler protocol
@@ -98,7 +100,7 @@ class Engine:
 
     def reserve(self, tx: BaseTx, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
-        if self._closing:
+        if self.halted:
             return
         self._looked_at = dict(self._backlog)
         for task in sorted({*candidates, *self._backlog}):
@@ -139,9 +141,30 @@ class Engine:
         self.blocked.pop(task, None)
         self._failed_migrations.pop(task, None)
 
+    @property
+    def halted(self) -> bool:
+        """Whether no phase is started any more."""
+        return self._closing or self._drained is not None
+
+    def halt(self) -> None:
+        """Start no phase any more; those that run may end."""
+        self._drained = self._drained or asyncio.Event()
+        self._note_drained()
+
+    async def drain(self) -> None:
+        """Start no phase any more; return when the phases that run have ended."""
+        self.halt()
+        assert self._drained is not None
+        await self._drained.wait()
+
+    def _note_drained(self) -> None:
+        if self._drained is not None and (self._closing or not self.invocations):
+            self._drained.set()
+
     def signal(self) -> None:
         """Ask all invocations to end; start none any more."""
         self._closing = True
+        self._note_drained()
         self._unsubscribe()
         if self._pass is not None:
             self._pass.cancel()
@@ -164,6 +187,7 @@ class Engine:
         if self.core.forest.is_live(task):
             self.consider([task])
         self.core.use.note()
+        self._note_drained()
 
     def can_take(self, record: TaskRecord, definition: Task[Any, Any]) -> bool:
         """Whether a definition could go on with a task from its checkpoint."""
@@ -238,7 +262,7 @@ class Engine:
 
     def _run(self, passes: Coroutine[Any, Any, None]) -> None:
         """Run passes unless some are under way. In a context of their own: whoever asks may hold the line."""
-        if self._closing or (self._pass is not None and not self._pass.done()):
+        if self.halted or (self._pass is not None and not self._pass.done()):
             passes.close()
         else:
             self._pass = asyncio.get_running_loop().create_task(passes, context=Context())
@@ -249,7 +273,7 @@ class Engine:
             if recover:
                 async with Commit(self.core, lambda: BaseTx(self.core), wait=False) as tx:
                     await self._touch_all(tx)
-            while self._backlog and not self._closing:
+            while self._backlog and not self.halted:
                 async with Commit(self.core, lambda: BaseTx(self.core), wait=False):
                     pass
         except (SessionClosed, SessionFailed):
