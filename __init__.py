@@ -40,6 +40,7 @@ from .actors.session.tx import Entry
 from .actors.system import Inspection, System
 from .actors.task.definition import Phase, Task
 from .actors.task.errors import DefinitionError, InvalidTransition, InvocationEnded, TaskUnsuccessful
+from .actors.task.inspection import SessionFigures
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
 from .actors.task.tx import RunTx, Tx
@@ -136,6 +137,7 @@ __all__ = [
     "Session",
     "SessionClosed",
     "SessionFailed",
+    "SessionFigures",
     "Settings",
     "Settled",
     "SqliteReader",

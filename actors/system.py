@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 import msgspec
 import structlog
@@ -46,6 +46,7 @@ from .session.timer import Asleep, Look, TimerActor, Wake
 from .task.actor import TaskActor
 from .task.definition import Definitions
 from .task.engine import Engine, Invocation
+from .task.inspection import SessionFigures, figures, restarts_by_session
 
 log = structlog.get_logger("perdure.system")
 
@@ -57,10 +58,16 @@ HOPELESS = (StorageCorrupt, SchemaTooNew, StorageInUse)
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """A picture of what runs: the actors as a tree, and the live tasks of every active session."""
+    """A picture of what is in memory: the actors as a tree; of every active session the live tasks, and figures.
+
+    ``next_deadline`` is when a session must next be woken (ms since the epoch), as far as the timer was told: None when
+    nothing is to come, 0 as long as storage was not asked.
+    """
 
     actors: list[dict[str, Any]]
     sessions: dict[str, list[TaskRecord]]
+    figures: dict[str, SessionFigures]
+    next_deadline: int | None
 
 
 class Root(Supervisor):
@@ -385,7 +392,18 @@ class System:
         """Look at what runs in this process now."""
         actors = [] if self._actors is None else self._actors.tree()
         active = [] if self._sessions is None else self._sessions.active()
-        return Inspection(actors, {core.key: core.forest.all_kept() for core in active})
+        restarts = restarts_by_session(actors)
+        return Inspection(
+            actors=actors,
+            sessions={core.key: core.forest.all_kept() for core in active},
+            figures={core.key: figures(core, restarts.get(core.key, 0)) for core in active},
+            next_deadline=self._next_told(),
+        )
+
+    def _next_told(self) -> int | None:
+        timer = None if self._actors is None else self._actors.ref("timer")
+        actor = None if timer is None else timer._incarnation.actor
+        return cast("TimerActor", actor).next if actor is not None else None
 
     def kill(self, actor_id: str) -> bool:
         """Drop an actor as a crash would, by its id in ``inspect()``; False when there is none. For tests of survival."""
