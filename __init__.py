@@ -42,6 +42,7 @@ from .actors.session.tx import Entry
 from .actors.system import Inspection, System
 from .actors.task.definition import Phase, Task
 from .actors.task.errors import DefinitionError, InvalidTransition, InvocationEnded, TaskUnsuccessful
+from .actors.task.inspection import SessionFigures
 from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
@@ -151,6 +152,7 @@ __all__ = [
     "Session",
     "SessionClosed",
     "SessionFailed",
+    "SessionFigures",
     "Settings",
     "Settled",
     "SqliteReader",

@@ -32,6 +32,7 @@ from ..session.errors import UnknownRecord
 from ..session.publication import Publication
 from ..session.read import between_commits, snapshot
 from ..session.watch import watch_document
+from ..task.graph import TaskGraph
 from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .builtin import LiveDoc
@@ -227,11 +228,12 @@ async def until(core: SessionCore, done: Callable[[], bool]) -> None:
 
     dispose = core.subscribe(published, changed.set)
     try:
-        while True:
-            changed.clear()
-            if await between_commits(core, done):
-                return
-            await changed.wait()
+        with core.use:
+            while True:
+                changed.clear()
+                if await between_commits(core, done):
+                    return
+                await changed.wait()
     finally:
         dispose()
 
@@ -326,6 +328,14 @@ class Session(_Handle):
             for record in dead:
                 tx.delete_message(record)
         return len(dead)
+
+    async def task_graph(self) -> JsonObject:
+        """Read the live tasks as one JSON value, by decimal id: owners, states, waits, blocked reasons (see ``task.graph``)."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).read()
+
+    async def watch_tasks(self) -> Watch:
+        """Watch that value, with the exact operations of each commit."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).watch()
 
     async def wait_for_idle(self) -> None:
         """Return when no foreground work lives anywhere in the session."""

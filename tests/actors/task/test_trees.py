@@ -235,7 +235,7 @@ class Stage:
         kept += [len(forest.ownership), len(forest.ownership._undo), len(scheduler.invocations), len(scheduler.blocked)]
         kept += [len(scheduler._backlog), len(scheduler._stopping), len(scheduler._failed_migrations)]
         kept += [len(core._waiting), len(core.pending.rows), len(core.recovered)]
-        kept += [len(core._listeners) - len(unused._listeners), len(core._ends) - len(unused._ends)]
+        kept += [len(core.subscribers) - len(unused.subscribers)]
         assert not any(kept)
         assert not [one for one in actors(self.system.inspect().actors) if one.startswith("task:")]
         assert await self.system.next_deadline() is None
