@@ -5,11 +5,10 @@ The run's inputs live in ``pi.live.run``; whichever task it names settles them. 
 tests/actors/agent/test_generation.py.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
-import structlog
 
 from ...chord import Draft
 from ...storage.records import EntryRecord, Json, JsonObject, TaskRecord
@@ -29,9 +28,7 @@ from ..conversation.inbox import answered, end_run, final_boundary, place_select
 from ..conversation.settings import RetryPolicy, Settings
 from ..models import (
     AssistantMessage,
-    Done,
     ErrorInfo,
-    Event,
     Model,
     ModelRequest,
     Models,
@@ -49,16 +46,13 @@ from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import results
+from .asking import ask, failure_text, may_retry, retry_delay, seconds
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
 from .prompt import plan, render, shown_sections
 from .pump import Pump
 from .registry import PromptInput, Registry, Resolved
-from .responses import broken_off, said, storable
-from .stopping import told_to_stop
 from .tooltask import ToolInput, ToolTask
 from .usage import count_message
-
-log = structlog.get_logger("perdure.agent")
 
 
 class GenerationOutcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -142,8 +136,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             elif may_retry(settings.retry, state.attempt, message.error):
                 await _retry(tx, run, state.attempt, settings.retry, message.error)
             else:
-                await _give_up(tx, run, "model_error", _said(message))
-                tx.fail(_said(message), result=GenerationOutcome(entry_id=entry))
+                await _give_up(tx, run, "model_error", failure_text(message))
+                tx.fail(failure_text(message), result=GenerationOutcome(entry_id=entry))
 
     async def tools(self, run: Run[None], state: Tools) -> None:
         """Go on after the tool round, or with the next call of a sequential one."""
@@ -197,8 +191,8 @@ async def _stream(run: Run[None], state: Generation.Request, model: Model, view:
         messages=view.messages,
         thinking_level=state.thinking_level,
         session_id=provider.get("sessionId"),
-        timeout_s=_seconds(settings.request_timeout_ms),
-        idle_timeout_s=_seconds(settings.idle_timeout_ms),
+        timeout_s=seconds(settings.request_timeout_ms),
+        idle_timeout_s=seconds(settings.idle_timeout_ms),
     )
     partial = Partial()
 
@@ -209,44 +203,9 @@ async def _stream(run: Run[None], state: Generation.Request, model: Model, view:
     interval = settings.progress.partial_interval_ms
     pump = Pump(run.clock, interval, flush, delay_ms=interval)
     try:
-        shown = await _consume(model.stream(request), partial, pump)
-        return storable(partial.message(), shown, model)
-    except BaseException as error:
-        if told_to_stop(error):
-            raise
-        log.warning("model_raised", session=run.session, task=run.id, model=model.name, error=said(error))
-        return broken_off(partial, model, error)
+        return await ask(model, request, partial, pump.touch)
     finally:
         await pump.stop()
-
-
-async def _consume(stream: AsyncIterator[Event], partial: Partial, pump: Pump) -> AssistantMessage:
-    """Take in a whole stream, and close it whatever happens. Gives what had come before the final message."""
-    shown = AssistantMessage(content=[])
-    try:
-        async for event in stream:
-            if isinstance(event, Done):
-                shown = partial.message()
-            partial.feed(event)
-            if partial.has_content and not isinstance(event, Done):
-                pump.touch()
-    finally:
-        await _close(stream)
-    return shown
-
-
-async def _close(stream: AsyncIterator[Event]) -> None:
-    """Close a stream; that it cannot be closed takes nothing from what it said."""
-    close = getattr(stream, "aclose", None)
-    try:
-        if close is not None:
-            await close()
-    except Exception as error:  # noqa: BLE001
-        log.warning("stream_not_closed", error=said(error))
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1_000
 
 
 def unique_calls(message: AssistantMessage) -> AssistantMessage:
@@ -261,17 +220,6 @@ def unique_calls(message: AssistantMessage) -> AssistantMessage:
             seen.add(own.id)
         content.append(own)
     return msgspec.structs.replace(message, content=content)
-
-
-def may_retry(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> bool:
-    """Whether a failed attempt (counted from 1) is followed by another."""
-    return policy.enabled and error is not None and error.retryable and attempt <= policy.max_retries
-
-
-def retry_delay(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> int:
-    """Decide how long to wait after a failed attempt, in ms: doubling up to a cap, and never less than asked for."""
-    backoff: int = min(policy.base_delay_ms * 2 ** (attempt - 1), policy.max_delay_ms)
-    return max(backoff, (error.retry_after_ms or 0) if error is not None else 0)
 
 
 # --- what follows from a response
@@ -303,10 +251,6 @@ async def _retry(tx: RunTx, run: Run[None], attempt: int, policy: RetryPolicy, e
     live = await tx.doc(LiveDoc, run.conversation_id)
     live["generation"] = {"attempt": attempt, "retry": {"at": at, "error": error.message if error else ""}}
     await tx.wait(until=at, then=Generation.Prepare(attempt=attempt + 1))
-
-
-def _said(message: AssistantMessage) -> str:
-    return message.error.message if message.error is not None else f"the model stopped: {message.stop_reason}"
 
 
 async def _fail(run: Run[None], reason: str, message: str) -> None:
