@@ -1,4 +1,4 @@
-"""Extensions: named bundles of tools, prompt sections and tasks, and the registry of those installed in this process.
+"""Extensions: named bundles of tools, prompt sections, hooks and tasks, and the registry of those installed in this process.
 
 Conversations store names; code comes from here when it is needed, so installing a new version under an old name takes
 effect at the next request. Proved by tests/actors/agent/test_registry.py.
@@ -16,6 +16,7 @@ from ..conversation.settings import Settings
 from ..models import ThinkingLevel
 from ..task.definition import Definitions, Task
 from .errors import ExtensionInvalid
+from .hooks import Hooks
 from .responses import said
 from .tool import Tool
 
@@ -52,6 +53,7 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Tool] = ()
     sections: Sequence[Section] = ()
     tasks: Sequence[type[Task[Any, Any]]] = ()
+    hooks: Hooks = Hooks()
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +64,8 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     extensions: list[str]
     tools: list[Tool]
     sections: list[Section]
+    hooks: list[tuple[str, Hooks]] = []
+    """Each extension's, in the order in which they were installed."""
 
     def tool(self, name: str) -> Tool | None:
         """Give an offered tool by name."""
@@ -117,6 +121,7 @@ class Registry:
             extensions=[extension.name for extension in selected],
             tools=list(tools.values()) if offered is None else [tools[name] for name in offered if name in tools],
             sections=list(sections.values()),
+            hooks=[(one.name, one.hooks) for one in self._installed.values() if one in selected],
         )
 
     def _taken(self, name: str) -> set[str]:
@@ -154,10 +159,20 @@ def _check(extension: Extension, taken: set[str]) -> None:
             raise ExtensionInvalid(f"{where}: {section!r} is no section")
         if not SECTION_KEY.fullmatch(section.key) or section.key == INSTRUCTIONS:
             raise ExtensionInvalid(f"{where}: section key {section.key!r} is reserved or not like 'a-name'")
+    _check_hooks(where, extension.hooks)
     _unique(where, "section", [section.key for section in extension.sections])
     _unique(where, "task", [task.name for task in extension.tasks])
     for name in _task_names(extension) & taken:
         raise ExtensionInvalid(f"{where}: task {name!r} is defined elsewhere")
+
+
+def _check_hooks(where: str, hooks: Any) -> None:
+    if not isinstance(hooks, Hooks):
+        raise ExtensionInvalid(f"{where}: {hooks!r} are no hooks")
+    for point in hooks.__struct_fields__:
+        hook = getattr(hooks, point)
+        if hook is not None and not callable(hook):
+            raise ExtensionInvalid(f"{where}: hook {point!r} cannot be called: {hook!r}")
 
 
 def _unique(where: str, what: str, names: list[str]) -> None:

@@ -23,6 +23,19 @@ class ProgressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     output_interval_ms: int = 100
 
 
+class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """When context is compacted without being asked for, and how much of it stays word for word. In tokens.
+
+    A request waits for a compaction when less than ``reserve_tokens`` of the window would be left; ``background_tokens``
+    earlier one begins beside it (0: never). In windows that are small beside these they shrink with it.
+    """
+
+    enabled: bool = True
+    reserve_tokens: int = 16_384
+    background_tokens: int = 32_768
+    keep_recent_tokens: int = 20_000
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set for a whole system. Replace the object to change it while running.
 
@@ -33,6 +46,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     extensions: tuple[str, ...] | None = None
     retry: RetryPolicy = RetryPolicy()
     progress: ProgressPolicy = ProgressPolicy()
+    compaction: CompactionPolicy = CompactionPolicy()
     tool_execution: Literal["parallel", "sequential"] = "parallel"
     steering_mode: QueueMode = "one-at-a-time"
     follow_up_mode: QueueMode = "one-at-a-time"
