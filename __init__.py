@@ -9,11 +9,21 @@ Imports run downwards only. What is named here is the public interface; everythi
 """
 
 from . import models
-from .actors.agent.errors import ExtensionInvalid, InvalidArguments, ToolDefinitionError
+from .actors.agent.calls import arguments_hash
+from .actors.agent.errors import (
+    ApprovalMismatch,
+    CallNotWaiting,
+    ExtensionInvalid,
+    InvalidArguments,
+    ToolDefinitionError,
+    ToolTimeout,
+    UnknownCall,
+)
+from .actors.agent.hooks import Deny, HookContext, Hooks
 from .actors.agent.output import OutputLimits
 from .actors.agent.registry import Extension, PromptInput, Registry, Section
 from .actors.agent.tool import Tool, ToolResult, tool
-from .actors.agent.toolcontext import ToolContext
+from .actors.agent.toolcontext import External, ToolContext
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.context import ContextView
@@ -82,6 +92,8 @@ __all__ = [
     "Agent",
     "AgentDoc",
     "Answer",
+    "ApprovalMismatch",
+    "CallNotWaiting",
     "Clock",
     "Completed",
     "ContextView",
@@ -90,6 +102,7 @@ __all__ = [
     "ConversationQuery",
     "ConversationRecord",
     "DefinitionError",
+    "Deny",
     "Doc",
     "DocumentChanged",
     "DocumentMismatch",
@@ -99,8 +112,11 @@ __all__ = [
     "EntryRecord",
     "Extension",
     "ExtensionInvalid",
+    "External",
     "Failed",
     "Faulted",
+    "HookContext",
+    "Hooks",
     "InboxDoc",
     "InboxFull",
     "Inspection",
@@ -166,13 +182,16 @@ __all__ = [
     "ToolContext",
     "ToolDefinitionError",
     "ToolResult",
+    "ToolTimeout",
     "TransactionOver",
     "Tx",
     "Unanswered",
+    "UnknownCall",
     "UnknownRecord",
     "UsageDoc",
     "VirtualClock",
     "Watch",
+    "arguments_hash",
     "configure",
     "export_session",
     "import_session",

@@ -25,10 +25,12 @@ from ..storage.errors import SchemaTooNew, StorageCorrupt, StorageInUse
 from ..storage.records import Batch, TaskRecord
 from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
+from .agent.calls import CallDesk
 from .agent.generation import Generation, GenerationRunner
 from .agent.registry import Extension, Registry
 from .agent.tooltask import ToolTask
 from .conversation.builtin import create_documents
+from .conversation.calls import Calls
 from .conversation.context import check_messages
 from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
@@ -121,6 +123,7 @@ class System:
         self.services.provide(Models, models)
         self.services.provide(Settings, settings)
         self.services.provide(Runner, GenerationRunner())  # type: ignore[type-abstract]
+        self.services.provide(Calls, CallDesk())  # type: ignore[type-abstract]
         self.services.provide(Directory, self)  # type: ignore[type-abstract]
         self.registry.build_in((Generation, ToolTask))
 

@@ -156,12 +156,16 @@ class Running(Record, frozen=True, kw_only=True, tag_field="status", tag="runnin
 
 
 class Waiting(Record, frozen=True, kw_only=True, tag_field="status", tag="waiting"):
-    """Parked without memory until every task of ``on`` is terminal and the time ``until`` has come."""
+    """Parked without memory until every task of ``on`` is terminal and the time ``until`` has come.
+
+    With ``mail`` a message ends the wait at once; the tasks (if any) and the time (if any) are alternatives then.
+    """
 
     checkpoint: JsonObject
     on: list[int]
     policy: JoinPolicy
     until: int | None = None
+    mail: bool = False
 
 
 class Completing(Record, frozen=True, kw_only=True, tag_field="status", tag="completing"):

@@ -79,7 +79,13 @@ class Forest:
 
     def wait_is_over(self, task: int, wait: Waiting, now: int) -> bool:
         """Whether everything that a task waits for has ended and its time has come (``now`` in ms)."""
-        return self._awaited[task] == 0 and (wait.until is None or wait.until <= now)
+        return self._is_over(task, wait, timed_out=wait.until is not None and wait.until <= now)
+
+    def _is_over(self, task: int, wait: Waiting, *, timed_out: bool) -> bool:
+        drained = self._awaited[task] == 0
+        if wait.mail:
+            return timed_out or (drained and bool(wait.on))
+        return drained and (timed_out or wait.until is None)
 
     def condemn_once(self, waiter: int) -> bool:
         """Note that a wait condemns its others; False when it has done so before."""
@@ -150,7 +156,10 @@ class Forest:
     def _judge(self, waiter: int) -> None:
         """Take note of whether a waiting task has anything left to wait for."""
         record = self._records[waiter]
-        if record.abort_requested or (self._awaited[waiter] == 0 and waiter not in self._deadlines):
+        wait = record.state
+        assert isinstance(wait, Waiting)
+        timed_out = wait.until is not None and waiter not in self._deadlines
+        if record.abort_requested or self._is_over(waiter, wait, timed_out=timed_out):
             self._over.add(waiter)
         else:
             self._over.discard(waiter)

@@ -5,21 +5,19 @@ The run's inputs live in ``pi.live.run``; whichever task it names settles them. 
 tests/actors/agent/test_generation.py.
 """
 
-from collections.abc import Sequence
-from typing import Any, cast
+from typing import Any
 
 import msgspec
 
 from ...chord import Draft
-from ...storage.records import EntryRecord, Json, JsonObject, TaskRecord
+from ...storage.records import Json, TaskRecord
 from ..conversation.builtin import (
     AgentDoc,
     AssistantEntry,
     LiveDoc,
     ProviderDoc,
     SystemEntry,
-    ToolResultEntry,
-    ToolSlot,
+    UserEntry,
 )
 from ..conversation.choice import model_name, model_ref
 from ..conversation.context import ContextView
@@ -35,8 +33,8 @@ from ..models import (
     Partial,
     ThinkingLevel,
     ToolCall,
-    current_tools,
-    from_json,
+    ToolResultMessage,
+    UserMessage,
     to_json,
     tool_calls,
 )
@@ -45,14 +43,18 @@ from ..task.definition import Phase, Task
 from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
-from . import results
+from . import rounds
 from .asking import ask, failure_text, may_retry, retry_delay, seconds
+from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
 from .prompt import plan, render, shown_sections
 from .pump import Pump
 from .registry import PromptInput, Registry, Resolved
-from .tooltask import ToolInput, ToolTask
+from .responses import storable
 from .usage import count_message
+
+ANSWERS = ("stop", "length", "toolUse")
+"""Stop reasons of a response that did what it was asked for."""
 
 
 class GenerationOutcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -77,12 +79,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         thinking_level: ThinkingLevel
         cutoff: int
 
-    class Tools(Phase):
-        """The round's tasks; ``pending`` are calls of a sequential round that have not been started."""
-
-        assistant: int
-        tools: list[int]
-        pending: list[str]
+    Tools = rounds.Tools
 
     # --- phases
 
@@ -124,31 +121,44 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "no_model", f"Model {model_name(state.model)} is not available")
             return
         view = await _conversation(run).context(at=state.cutoff)
-        message = unique_calls(await _stream(run, state, model, view))
+        agent = await _agent(run)
+        hooks = AgentHooks(run, agent)
+        message = unique_calls(await _stream(run, state, model, view, hooks))
+        message = storable(await hooks.after_response(message), message, model)
         settings = run.service(Settings)
+        answering = message.stop_reason in ANSWERS
+        more = await hooks.on_yield(message) if answering and not tool_calls(message) else None
         async with run.commit() as tx:
             entry = await _store(tx, run, message)
-            answering = message.stop_reason in ("stop", "length", "toolUse")
             if answering and tool_calls(message):
-                await _start_round(tx, run, entry, message, view)
+                await rounds.start_round(tx, run, agent, entry, message=message, shown=view.messages)
             elif answering:
-                await _answer(tx, run, entry)
+                await _answer(tx, run, entry, more)
             elif may_retry(settings.retry, state.attempt, message.error):
                 await _retry(tx, run, state.attempt, settings.retry, message.error)
             else:
                 await _give_up(tx, run, "model_error", failure_text(message))
                 tx.fail(failure_text(message), result=GenerationOutcome(entry_id=entry))
 
-    async def tools(self, run: Run[None], state: Tools) -> None:
+    async def tools(self, run: Run[None], state: rounds.Tools) -> None:
         """Go on after the tool round, or with the next call of a sequential one."""
+        if state.pending:
+            async with run.commit() as tx:
+                await rounds.next_call(tx, run, state)
+            return
+        message = await rounds.round_message(run, state)
+        asked = rounds.verdict(len(tool_calls(message)), await run.outcomes(state.tools))
+        more = await _after_tools(run, message)
         async with run.commit() as tx:
-            if state.pending:
-                await _next_call(tx, run, state)
-                return
             live = await tx.doc(LiveDoc, run.conversation_id)
             live.pop("tools", None)
+            await rounds.add_tools(tx, run.conversation_id, asked.add_tools)
+            if asked.terminate:
+                await _answer(tx, run, state.assistant)
+                return
             runs = _runs(live, run.id)
             if not runs or await after_tools(tx, run.conversation_id):
+                await _say(tx, run, more)
                 following = await tx.create_task(Generation)
                 if runs:
                     live["run"]["taskId"] = following.id
@@ -159,7 +169,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         async with run.commit() as tx:
             await take_partial(tx, run.conversation_id)
             if isinstance(state, self.Tools):
-                await _abort_pending(tx, run, state)
+                await rounds.abort_pending(tx, run, state)
             await _give_up(tx, run, "aborted")
             tx.abort()
 
@@ -185,7 +195,9 @@ def _conversation(run: Run[None]) -> Conversation:
     return Conversation(run.services, run.session, run.conversation_id)
 
 
-async def _stream(run: Run[None], state: Generation.Request, model: Model, view: ContextView) -> AssistantMessage:
+async def _stream(
+    run: Run[None], state: Generation.Request, model: Model, view: ContextView, hooks: AgentHooks
+) -> AssistantMessage:
     settings = run.service(Settings)
     provider = await run.snapshot(ProviderDoc, run.conversation_id) or {}
     request = ModelRequest(
@@ -195,6 +207,7 @@ async def _stream(run: Run[None], state: Generation.Request, model: Model, view:
         timeout_s=seconds(settings.request_timeout_ms),
         idle_timeout_s=seconds(settings.idle_timeout_ms),
     )
+    request = await hooks.before_request(request)
     partial = Partial()
 
     async def flush() -> None:
@@ -234,12 +247,38 @@ async def _store(tx: RunTx, run: Run[None], message: AssistantMessage) -> int:
     return entry.id
 
 
-async def _answer(tx: RunTx, run: Run[None], entry: int) -> None:
+async def _answer(tx: RunTx, run: Run[None], entry: int, more: Json = None) -> None:
+    """End the run with an answer; or go on with it, if a hook has ``more`` to say and no queued input comes first."""
     live = await tx.doc(LiveDoc, run.conversation_id)
     if _runs(live, run.id):
-        await settle_inputs(tx, list(live.pop("run")["inputs"]), answered(entry))
-        await final_boundary(tx, run.conversation_id)
+        answering = live.pop("run")
+        placed = await final_boundary(tx, run.conversation_id)
+        if more is None or placed.inputs or placed.reset:
+            await settle_inputs(tx, answering["inputs"], answered(entry))
+        else:
+            await _say(tx, run, more)
+            live["run"] = {**answering, "taskId": (await tx.create_task(Generation)).id}
     tx.complete(GenerationOutcome(entry_id=entry))
+
+
+async def _say(tx: RunTx, run: Run[None], content: Json) -> None:
+    """Have a hook speak to the model, in the place of a user."""
+    if content is not None:
+        message = to_json(UserMessage(content="", timestamp=run.now())) | {"content": content}
+        await tx.append(UserEntry, model=[message])
+
+
+async def _after_tools(run: Run[None], message: AssistantMessage) -> Json:
+    """Ask the hooks, who get the round's results as the model will."""
+    hooks = AgentHooks(run, await _agent(run))
+    return await hooks.after_tools(message, await _round_results(run, message)) if hooks.asked("after_tools") else None
+
+
+async def _round_results(run: Run[None], message: AssistantMessage) -> list[ToolResultMessage]:
+    view = await _conversation(run).context()
+    ids = {call.id for call in tool_calls(message)}
+    results = [one for one in view.messages if isinstance(one, ToolResultMessage) and one.tool_call_id in ids]
+    return results[-len(ids) :]
 
 
 def _runs(live: Draft, task: int) -> bool:
@@ -264,76 +303,6 @@ async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) 
     live = await tx.doc(LiveDoc, run.conversation_id)
     if _runs(live, run.id):
         await end_run(tx, run.conversation_id, reason, detail)
-
-
-# --- tool rounds
-
-
-async def _start_round(tx: RunTx, run: Run[None], entry: int, message: AssistantMessage, view: ContextView) -> None:
-    """Create the tasks of a round; a call to a tool that the request did not offer is answered here."""
-    offered = {tool.name for tool in current_tools(view.messages)}
-    calls = tool_calls(message)
-    sequential = await _sequential(run, calls)
-    slots: list[ToolSlot] = []
-    tasks: list[int] = []
-    pending: list[str] = []
-    for call in calls:
-        slot: ToolSlot = {"callId": call.id, "name": call.name, "status": "pending"}
-        if call.name not in offered:
-            draft = results.error("tool_unavailable", f"Tool {call.name} is not available")
-            slot["status"] = "done"
-            slot["entry"] = await _append_result(tx, call, draft, run.now())
-        elif sequential and tasks:
-            pending.append(call.id)
-        else:
-            slot["taskId"] = await _call_task(tx, run, entry, call.id)
-            tasks.append(slot["taskId"])
-        slots.append(slot)
-    live = await tx.doc(LiveDoc, run.conversation_id)
-    live["tools"] = cast("list[JsonObject]", slots)
-    await tx.wait(tasks, then=Generation.Tools(assistant=entry, tools=tasks, pending=pending))
-
-
-async def _sequential(run: Run[None], calls: Sequence[ToolCall]) -> bool:
-    agent = await _agent(run)
-    tools = [agent.tool(call.name) for call in calls]
-    return run.service(Settings).tool_execution == "sequential" or any(
-        tool is not None and tool.execution == "sequential" for tool in tools
-    )
-
-
-async def _call_task(tx: RunTx, run: Run[None], assistant: int, call_id: str) -> int:
-    task = await tx.create_task(ToolTask, ToolInput(assistant=assistant, call_id=call_id), owner=run.id)
-    return task.id
-
-
-async def _append_result(tx: RunTx, call: ToolCall, draft: results.Draft, now: int) -> int:
-    message = results.message(draft, call.id, call.name, now)
-    entry = await tx.append(ToolResultEntry, {"diagnostics": draft.diagnostics}, model=[to_json(message)])
-    return entry.id
-
-
-async def _next_call(tx: RunTx, run: Run[None], state: Generation.Tools) -> None:
-    call_id, *pending = state.pending
-    task = await _call_task(tx, run, state.assistant, call_id)
-    slot = _slot(await tx.doc(LiveDoc, run.conversation_id), call_id)
-    if slot is not None:
-        slot["taskId"] = task
-    tools = [*state.tools, task]
-    await tx.wait([task], then=Generation.Tools(assistant=state.assistant, tools=tools, pending=pending))
-
-
-def _slot(live: Draft, call_id: str) -> Draft | None:
-    return next((slot for slot in live.get("tools", ()) if slot["callId"] == call_id), None)
-
-
-async def _abort_pending(tx: RunTx, run: Run[None], state: Generation.Tools) -> None:
-    entry = await tx.entry(state.assistant)
-    message = cast("AssistantMessage", from_json((cast("EntryRecord", entry).model or [])[0]))
-    for call in tool_calls(message):
-        if call.id in state.pending:
-            draft = results.error("aborted", f"Tool {call.name} was aborted")
-            await _append_result(tx, call, draft, run.now())
 
 
 class GenerationRunner:

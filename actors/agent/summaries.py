@@ -79,7 +79,8 @@ RUNNING = "This work is still under way and must not be begun again; its results
 
 class CompactionPlan(msgspec.Struct, frozen=True, kw_only=True):
     """A compaction as hooks see it: the active entries that a summary would replace, the head marker first, what they say
-    to the model, and the first entry that stays word for word."""
+    to the model, and the first entry that stays word for word.
+    """
 
     reason: str
     entries: list[EntryRecord]

@@ -11,7 +11,7 @@ schema is needed. Proved by tests/actors/agent/test_tool.py.
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Awaitable, Callable, Sequence
 from functools import cached_property
 from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_type_hints, overload
 
@@ -21,7 +21,7 @@ import msgspec
 from ...chord import PerdureError, copy_json
 from ...storage.records import Json, JsonObject
 from ..conversation.builtin import Diagnostic
-from ..models import Content, ToolSpec, Usage
+from ..models import Content, ToolCall, ToolSpec, Usage
 from .errors import InvalidArguments, ToolDefinitionError
 from .output import OutputLimits
 from .threads import in_thread
@@ -42,6 +42,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ``content`` is what the model reads (None: the output written with ``ctx.output``), ``details`` is for people and
     programs, ``is_error`` tells the model that the call failed, ``usage`` is what the call itself spent on models.
+    ``add_tools`` names tools to offer from now on to a conversation that has chosen some; ``terminate`` ends the run
+    with this round, without another word of the model, if every call of the round asks for it.
     """
 
     content: str | list[Content] | None = None
@@ -49,13 +51,21 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     is_error: bool = False
     diagnostics: Sequence[Diagnostic] = ()
     usage: Usage | None = None
+    add_tools: Sequence[str] = ()
+    terminate: bool = False
+
+
+Approval = Literal["always"] | Callable[[ToolCall], bool | Awaitable[bool]]
+"""Which calls of a tool wait for somebody's approval: all, or those for which a function says so."""
 
 
 class Tool:
     """A function with its declaration and policies.
 
     ``replay="safe"`` lets a call that a crash interrupted run again; by default it is answered as interrupted.
-    ``execution="sequential"`` makes a round with this tool run its calls one after another.
+    ``execution="sequential"`` makes a round with this tool run its calls one after another. ``timeout_s`` is the longest
+    that one execution may take. ``approval`` has calls wait, for ``approval_timeout_s`` at most, until somebody approves
+    or denies them (``Conversation.approve``, ``deny``).
     """
 
     def __init__(
@@ -67,12 +77,18 @@ class Tool:
         replay: Replay = "unsafe",
         execution: Literal["parallel", "sequential"] | None = None,
         limits: OutputLimits | None = None,
+        timeout_s: float | None = None,
+        approval: Approval | None = None,
+        approval_timeout_s: float | None = None,
     ) -> None:
         self.function = function
         self.name = name or str(getattr(function, "__name__", ""))
         self.replay: Replay = replay
         self.execution = execution
         self.limits = limits or OutputLimits()
+        self.timeout_s = _seconds(self.name, "timeout_s", timeout_s)
+        self.approval = _approval(self.name, approval)
+        self.approval_timeout_s = _seconds(self.name, "approval_timeout_s", approval_timeout_s)
         self._doc = docstring_parser.parse(inspect.getdoc(function) or "")
         self._description = description
         self._signature = _signature(self.name, function)
@@ -182,6 +198,19 @@ def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
     return signature
 
 
+def _seconds(name: str, option: str, given: Any) -> float | None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or given <= 0):
+        raise ToolDefinitionError(f"tool {name!r}: {option} is a number of seconds above 0, not {given!r}")
+    return given
+
+
+def _approval(name: str, given: Any) -> Approval | None:
+    if given is not None and given != "always" and not callable(given):
+        raise ToolDefinitionError(f'tool {name!r}: approval is "always" or a function of the call, not {given!r}')
+    approval: Approval | None = given
+    return approval
+
+
 def _shown_default(parameter: inspect.Parameter) -> JsonObject:
     """Give the part of a schema that tells a default, when it has a JSON form."""
     from pydantic_core import to_jsonable_python
@@ -212,6 +241,9 @@ def tool(
     replay: Replay = "unsafe",
     execution: Literal["parallel", "sequential"] | None = None,
     limits: OutputLimits | None = None,
+    timeout_s: float | None = None,
+    approval: Approval | None = None,
+    approval_timeout_s: float | None = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool, bare or with the options of ``Tool``. Raises ToolDefinitionError."""

@@ -4,41 +4,41 @@ Everything here belongs to one execution and is refused once its task has ended.
 tests/actors/agent/test_toolcontext.py.
 """
 
-from typing import Any, TypeVar
+from typing import Any
 
 from ...storage.records import Json
 from ..conversation.builtin import Diagnostic
-from ..conversation.handles import Conversation
-from ..session.commit import Commit
-from ..session.documents import Doc
-from ..task.definition import Task
-from ..task.ref import TaskRef
 from ..task.run import Run
-from ..task.tx import RunTx
+from .calls import ANNOUNCED
+from .doors import Doors
 from .output import Output, storable
 from .pump import Pump
 from .results import tidy
-
-R = TypeVar("R")
-S = TypeVar("S")
+from .slots import slot_of
 
 
-class ToolContext:
-    """The context of one tool call. ``idempotency_key`` is the same in every execution of this call, and only in those.
+class External:
+    """What a tool returns whose call is completed later, from outside. Made by ``ToolContext.external``."""
 
+    def __init__(self, call_id: str) -> None:
+        self.call_id = call_id
+
+
+class ToolContext(Doors):
+    """The context of one tool call, with the doors of its task.
+
+    ``idempotency_key`` is the same in every execution of this call, and only in those.
     ``output``, ``details`` and ``diagnostic`` are for any thread, the rest is for the loop's.
     """
 
     def __init__(self, run: Run[Any], call_id: str, output: Output) -> None:
-        self._run = run
+        super().__init__(run)
         self._output = output
         self._pump: Pump | None = None
         self._details: Json = None
         self._diagnostics: list[Diagnostic] = []
+        self._external_until: int | None = None
         self.call_id = call_id
-        self.task_id = run.id
-        self.conversation_id = run.conversation_id
-        self.session = run.session
         self.idempotency_key = f"{run.session}:{run.id}"
 
     # --- progress
@@ -66,37 +66,23 @@ class ToolContext:
         if self._pump is not None:
             self._pump.touch()
 
-    # --- durable doors
-
-    def commit(self) -> Commit[RunTx]:
-        """Begin a commit of this call's task: create owned conversations and tasks, change documents."""
-        return self._run.commit()
+    # --- what lasts
 
     async def memo(self, name: str, value: Json) -> Json:
         """Keep a small value with this call; after a crash the first one kept under a name is returned again."""
         return await self._run.memo(f"tool:{name}", value)
 
-    async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:
-        """Create a task that this call owns: it ends before the call does."""
-        return await self._run.spawn(task, input)
+    async def external(self, *, timeout_s: float | None = None) -> External:
+        """Have this call completed from outside, by its id (``Conversation.complete_call``): return what this gives.
 
-    def conversation(self, conversation_id: int | None = None) -> Conversation:
-        """Give a handle on a conversation (default: the calling one)."""
-        target = self.conversation_id if conversation_id is None else conversation_id
-        return Conversation(self._run.services, self.session, target)
-
-    async def snapshot(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
-        """Read a committed document; None when there is none."""
-        return await self._run.snapshot(doc, scope_id, key=key)
-
-    def service(self, kind: type[S]) -> S:
-        """Give a service of the system by its type."""
-        return self._run.service(kind)
-
-    def now(self) -> int:
-        """Read the system's clock: ms since the epoch."""
-        return self._run.now()
-
-    async def sleep(self, seconds: float) -> None:
-        """Wait on the system's clock."""
-        await self._run.sleep_until(self._run.now() + round(seconds * 1_000))
+        From now on the call can be completed. When the tool has returned, the call waits without memory, for
+        ``timeout_s`` at most, and survives restarts; until then, its replay policy holds. Ask for this before the work
+        outside is started.
+        """
+        self._external_until = None if timeout_s is None else self.now() + round(timeout_s * 1_000)
+        async with self.commit() as tx:
+            tx.memo(ANNOUNCED, value=True)
+            slot = await slot_of(tx, self.conversation_id, self.task_id)
+            if slot is not None:
+                slot["external"] = True
+        return External(self.call_id)

@@ -33,6 +33,10 @@ class ToolSlot(TypedDict):
     droppedLines: NotRequired[int]
     details: NotRequired[Json]
     diagnostics: NotRequired[list[Diagnostic]]
+    approval: NotRequired[JsonObject]
+    """While the call waits for approval: ``{arguments, hash, at}``."""
+    external: NotRequired[bool]
+    """While the call waits to be completed from outside."""
     entry: NotRequired[int]
 
 

@@ -36,6 +36,7 @@ from ..session.watch import watch_document
 from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .builtin import LiveDoc
+from .calls import Calls
 from .choice import Agent, configure
 from .context import ContextView
 from .errors import Unanswered
@@ -221,6 +222,31 @@ class Conversation(_Handle):
         """Change what this conversation runs on; it takes effect at the next request."""
         async with self.commit() as tx:
             await configure(tx, self.id, agent)
+
+    async def approve(self, call_id: str, arguments_hash: str) -> None:
+        """Let a tool call run that waits for approval, with exactly the arguments of this hash (``pi.live`` shows both).
+
+        One approval, one execution: nothing but an approver, a denial, its time limit or an abort ends the wait.
+        Raises UnknownCall, CallNotWaiting when it was decided already, ApprovalMismatch; then nothing has changed.
+        """
+        async with self.commit() as tx:
+            await self._calls().approve(tx, self.id, call_id, arguments_hash)
+
+    async def deny(self, call_id: str, arguments_hash: str, *, reason: str | None = None) -> None:
+        """Have a call that waits for approval answered with an error, which tells the model the reason. Raises as ``approve``."""
+        async with self.commit() as tx:
+            await self._calls().deny(tx, self.id, call_id, arguments_hash, reason)
+
+    async def complete_call(self, call_id: str, result: Any, *, request_id: str | None = None) -> None:
+        """Give the result of a call whose tool said that it is completed from outside: what a tool may return.
+
+        A ``request_id`` makes sending it again harmless. Raises UnknownCall, CallNotWaiting, InvalidJson, InvalidValue.
+        """
+        async with self.commit() as tx:
+            await self._calls().complete(tx, self.id, call_id, result, request_id)
+
+    def _calls(self) -> Calls:
+        return self._services.get(Calls)  # type: ignore[type-abstract]
 
     async def abort(self, *, background: bool = False) -> None:
         """Withdraw queued inputs, abort foreground work, and return when the conversation is idle.

@@ -81,6 +81,13 @@ class Tx(BaseTx):
             raise OwnershipRefused("a task that a task owns cannot be background")
         return held.conversation_id
 
+    async def wake(self, task: int | TaskRef[Any], then: Phase) -> None:
+        """End another task's wait for ``mail``: it goes on with ``then``, a phase of its own. Raises InvalidTransition."""
+        record = await self.task(local_id(task, self.core.key))
+        if record is None or not isinstance(record.state, Waiting) or not record.state.mail:
+            raise InvalidTransition(f"task {task} does not wait for anybody's word")
+        await self.put_task(msgspec.structs.replace(record, state=Pending(checkpoint=encode(then))))
+
     async def abort_task(self, task: int | TaskRef[Any]) -> bool:
         """Mark a task for abort; False when it has already ended. Raises UnknownRecord."""
         return await self.mark_task(local_id(task, self.core.key))
@@ -125,9 +132,11 @@ class RunTx(Tx):
         then: Phase,
         policy: JoinPolicy = "allSettled",
         until: int | None = None,
+        mail: bool = False,
     ) -> None:
         """Park, without memory, until all of ``on`` have ended and the time ``until`` (ms) has come; then go on with ``then``.
 
+        With ``mail`` somebody else's commit may end the wait (see ``wake``), and tasks and time are alternatives to that.
         With "failFast" the first of ``on`` that fails has the others aborted; all of them must be the task's own.
         Raises InvalidTransition for a wait that could never end.
         """
@@ -141,7 +150,7 @@ class RunTx(Tx):
             await self._check_awaited(task, policy)
         if closes_cycle(self.core.forest, self._record.id, awaited):
             raise InvalidTransition("waiting for these tasks would close a cycle: they cannot end before this one")
-        self._become(Waiting(checkpoint=encode(then), on=awaited, policy=policy, until=until))
+        self._become(Waiting(checkpoint=encode(then), on=awaited, policy=policy, until=until, mail=mail))
 
     async def _check_awaited(self, task: int, policy: JoinPolicy) -> None:
         record = await self.task(task)
