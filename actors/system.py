@@ -26,11 +26,13 @@ from ..storage.records import Batch, TaskRecord
 from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
 from .agent.calls import CallDesk
+from .agent.compaction import AgentCompactor, Compaction
 from .agent.generation import Generation, GenerationRunner
 from .agent.registry import Extension, Registry
 from .agent.tooltask import ToolTask
 from .conversation.builtin import create_documents
 from .conversation.calls import Calls
+from .conversation.compaction import Compactor
 from .conversation.context import check_messages
 from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
@@ -124,8 +126,9 @@ class System:
         self.services.provide(Settings, settings)
         self.services.provide(Runner, GenerationRunner())  # type: ignore[type-abstract]
         self.services.provide(Calls, CallDesk())  # type: ignore[type-abstract]
+        self.services.provide(Compactor, AgentCompactor())  # type: ignore[type-abstract]
         self.services.provide(Directory, self)  # type: ignore[type-abstract]
-        self.registry.build_in((Generation, ToolTask))
+        self.registry.build_in((Generation, ToolTask, Compaction))
 
     @classmethod
     def open(

@@ -1,4 +1,4 @@
-"""Asking a model once, and what its retries are by policy. Whatever a model does is an answer.
+"""Asking a model once, for an agent as it is now, and what its retries are by policy. Whatever a model does is an answer.
 
 Proved by tests/actors/agent/test_generation.py.
 """
@@ -8,12 +8,21 @@ from typing import Any
 
 import structlog
 
-from ..conversation.settings import RetryPolicy
+from ..conversation.builtin import AgentDoc
+from ..conversation.settings import RetryPolicy, Settings
 from ..models import AssistantMessage, Done, ErrorInfo, Event, Model, ModelRequest, Partial
+from ..task.run import Run
+from .registry import Registry, Resolved
 from .responses import broken_off, said, storable
 from .stopping import told_to_stop
 
 log = structlog.get_logger("perdure.agent")
+
+
+async def agent_of(run: Run[Any]) -> Resolved:
+    """Resolve the agent of a task's conversation by what is chosen and installed now."""
+    choice = await run.snapshot(AgentDoc, run.conversation_id) or {}
+    return run.service(Registry).resolve(choice, run.service(Settings))
 
 
 async def ask(
@@ -72,8 +81,3 @@ def retry_delay(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> i
     """Decide how long to wait after a failed attempt, in ms: doubling up to a cap, and never less than asked for."""
     backoff: int = min(policy.base_delay_ms * 2 ** (attempt - 1), policy.max_delay_ms)
     return max(backoff, (error.retry_after_ms or 0) if error is not None else 0)
-
-
-def failure_text(message: AssistantMessage) -> str:
-    """Say why a message is no answer."""
-    return message.error.message if message.error is not None else f"the model stopped: {message.stop_reason}"

@@ -1,18 +1,19 @@
 """``pi.generation``: one model response and its tool round, as a durable task.
 
-prepare (prompt and context) -> request (stream, classify) -> answer | tools -> next generation | retry (parked) | failure.
+prepare (prompt, context, room) -> request (stream, classify) -> answer | tools -> next generation | retry (parked) | failure.
+A context that leaves no room is compacted first, or beside the request while there is some left.
 The run's inputs live in ``pi.live.run``; whichever task it names settles them. Proved by
 tests/actors/agent/test_generation.py.
 """
 
+from collections.abc import Sequence
 from typing import Any
 
 import msgspec
 
 from ...chord import Draft
-from ...storage.records import Json, TaskRecord
+from ...storage.records import Completed, Json, TaskRecord
 from ..conversation.builtin import (
-    AgentDoc,
     AssistantEntry,
     LiveDoc,
     ProviderDoc,
@@ -27,6 +28,7 @@ from ..conversation.settings import RetryPolicy, Settings
 from ..models import (
     AssistantMessage,
     ErrorInfo,
+    Message,
     Model,
     ModelRequest,
     Models,
@@ -44,13 +46,15 @@ from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import rounds
-from .asking import ask, failure_text, may_retry, retry_delay, seconds
+from .asking import agent_of, ask, may_retry, retry_delay, seconds
+from .compaction import CompactionInput, CompactionReason, create_compaction, select_cut
 from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
 from .prompt import plan, render, shown_sections
 from .pump import Pump
-from .registry import PromptInput, Registry, Resolved
-from .responses import storable
+from .registry import PromptInput
+from .responses import failure_text, storable
+from .thresholds import Limits, due, largest, limits
 from .usage import count_message
 
 ANSWERS = ("stop", "length", "toolUse")
@@ -67,9 +71,14 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
     """Ask the model, and see its tool calls through."""
 
     class Prepare(Phase):
-        """Bring prompt and tools up to date, and fix the request."""
+        """Bring prompt and tools up to date, and fix the request. ``compacted`` is the compaction that this run has awaited.
+
+        ``overflow`` is what the provider said of the request that was too long for it.
+        """
 
         attempt: int = 1
+        compacted: int | None = None
+        overflow: str | None = None
 
     class Request(Phase):
         """The request is fixed: the same one is sent again after a crash."""
@@ -78,14 +87,19 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         model: dict[str, str]
         thinking_level: ThinkingLevel
         cutoff: int
+        compacted: int | None = None
 
     Tools = rounds.Tools
 
     # --- phases
 
     async def prepare(self, run: Run[None], state: Prepare) -> None:
-        """Append what has changed of prompt and tools; fix the request."""
-        agent = await _agent(run)
+        """Append what has changed of prompt and tools; fix the request, once it is sure to find room."""
+        if state.overflow is not None and not await _made_room(run, state):
+            text = _too_long(state.overflow, await _conversation(run).context())
+            await _fail(run, "model_error", text, text)
+            return
+        agent = await agent_of(run)
         model = run.service(Models).get(agent.model) if agent.model is not None else None
         if agent.model is None or model is None:
             await _fail(run, "no_model", f"Model {agent.model or '(none chosen)'} is not available")
@@ -97,18 +111,25 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         )
         sections = await render(agent.sections, given, shown)
         planned = plan(view.messages, sections, [tool.spec for tool in agent.tools], run.now())
+        need = None if state.compacted is not None else _need(run, model, view, planned)
         async with run.commit() as tx:
+            if need == "blocking":
+                await _compact_first(tx, run, "threshold", state.attempt)
+                return
             cutoff = max(entry.id for entry in view.entries)
             for message in planned:
                 cutoff = (await tx.append(SystemEntry, model=[to_json(message)])).id
             live = await tx.doc(LiveDoc, run.conversation_id)
             live["generation"] = {"attempt": state.attempt}
+            if need == "background" and "compactions" not in live:
+                await create_compaction(tx, run.conversation_id, CompactionInput("threshold"))
             tx.goto(
                 self.Request(
                     attempt=state.attempt,
                     model=model_ref(agent.model),
                     thinking_level=agent.thinking_level,
                     cutoff=cutoff,
+                    compacted=state.compacted,
                 )
             )
 
@@ -121,7 +142,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "no_model", f"Model {model_name(state.model)} is not available")
             return
         view = await _conversation(run).context(at=state.cutoff)
-        agent = await _agent(run)
+        agent = await agent_of(run)
         hooks = AgentHooks(run, agent)
         message = unique_calls(await _stream(run, state, model, view, hooks))
         message = storable(await hooks.after_response(message), message, model)
@@ -135,10 +156,13 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             elif answering:
                 await _answer(tx, run, entry, more)
             elif may_retry(settings.retry, state.attempt, message.error):
-                await _retry(tx, run, state.attempt, settings.retry, message.error)
+                await _retry(tx, run, state, settings.retry, message.error)
+            elif _overflows(message) and _may_compact(run, state, model, view):
+                await _compact_first(tx, run, "overflow", state.attempt, failure_text(message))
             else:
-                await _give_up(tx, run, "model_error", failure_text(message))
-                tx.fail(failure_text(message), result=GenerationOutcome(entry_id=entry))
+                text = _too_long(failure_text(message), view) if _overflows(message) else failure_text(message)
+                await _give_up(tx, run, "model_error", text)
+                tx.fail(text, result=GenerationOutcome(entry_id=entry))
 
     async def tools(self, run: Run[None], state: rounds.Tools) -> None:
         """Go on after the tool round, or with the next call of a sequential one."""
@@ -184,11 +208,6 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
 
 
 # --- preparing and asking
-
-
-async def _agent(run: Run[None]) -> Resolved:
-    choice = await run.snapshot(AgentDoc, run.conversation_id) or {}
-    return run.service(Registry).resolve(choice, run.service(Settings))
 
 
 def _conversation(run: Run[None]) -> Conversation:
@@ -270,7 +289,7 @@ async def _say(tx: RunTx, run: Run[None], content: Json) -> None:
 
 async def _after_tools(run: Run[None], message: AssistantMessage) -> Json:
     """Ask the hooks, who get the round's results as the model will."""
-    hooks = AgentHooks(run, await _agent(run))
+    hooks = AgentHooks(run, await agent_of(run))
     return await hooks.after_tools(message, await _round_results(run, message)) if hooks.asked("after_tools") else None
 
 
@@ -286,16 +305,19 @@ def _runs(live: Draft, task: int) -> bool:
     return bool(live.get("run", {}).get("taskId") == task)
 
 
-async def _retry(tx: RunTx, run: Run[None], attempt: int, policy: RetryPolicy, error: ErrorInfo | None) -> None:
+async def _retry(
+    tx: RunTx, run: Run[None], state: Generation.Request, policy: RetryPolicy, error: ErrorInfo | None
+) -> None:
+    attempt = state.attempt
     at = run.now() + retry_delay(policy, attempt, error)
     live = await tx.doc(LiveDoc, run.conversation_id)
     live["generation"] = {"attempt": attempt, "retry": {"at": at, "error": error.message if error else ""}}
-    await tx.wait(until=at, then=Generation.Prepare(attempt=attempt + 1))
+    await tx.wait(until=at, then=Generation.Prepare(attempt=attempt + 1, compacted=state.compacted))
 
 
-async def _fail(run: Run[None], reason: str, message: str) -> None:
+async def _fail(run: Run[None], reason: str, message: str, detail: Json = None) -> None:
     async with run.commit() as tx:
-        await _give_up(tx, run, reason)
+        await _give_up(tx, run, reason, detail)
         tx.fail(message, detail={"reason": reason})
 
 
@@ -303,6 +325,49 @@ async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) 
     live = await tx.doc(LiveDoc, run.conversation_id)
     if _runs(live, run.id):
         await end_run(tx, run.conversation_id, reason, detail)
+
+
+# --- room for the request
+
+
+def _sizes(run: Run[None], model: Model) -> Limits:
+    return limits(run.service(Settings).compaction, model.context_window, model.max_tokens)
+
+
+def _need(run: Run[None], model: Model, view: ContextView, planned: Sequence[Message]) -> str | None:
+    return due(run.service(Settings).compaction, _sizes(run, model), view, planned)
+
+
+def _overflows(message: AssistantMessage) -> bool:
+    return message.error is not None and message.error.kind == "overflow"
+
+
+def _may_compact(run: Run[None], state: Generation.Request, model: Model, view: ContextView) -> bool:
+    """Whether a request that was too long is followed by a compaction and another one: once, if there is anything to cut."""
+    if state.compacted is not None or not run.service(Settings).compaction.enabled:
+        return False
+    return select_cut(view, _sizes(run, model), "overflow") is not None
+
+
+async def _compact_first(
+    tx: RunTx, run: Run[None], reason: CompactionReason, attempt: int, overflow: str | None = None
+) -> None:
+    """Wait for a compaction; then prepare again, whatever became of it."""
+    task = await create_compaction(tx, run.conversation_id, CompactionInput(reason), owner=run.id)
+    await tx.wait([task], then=Generation.Prepare(attempt=attempt, compacted=task.id, overflow=overflow))
+
+
+async def _made_room(run: Run[None], state: Generation.Prepare) -> bool:
+    """Whether the compaction that an overflow has called for put a summary in place."""
+    if state.compacted is None:
+        return False
+    [outcome] = await run.outcomes([state.compacted])
+    return isinstance(outcome, Completed) and "entryId" in outcome.result
+
+
+def _too_long(said: str, view: ContextView) -> str:
+    entry, tokens = largest(view)
+    return f"{said} (entry {entry} alone has about {tokens:,} tokens)"
 
 
 class GenerationRunner:

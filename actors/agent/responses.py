@@ -56,6 +56,11 @@ def said(error: BaseException) -> str:
     return f"{type(error).__name__}: {words}".rstrip(": ")
 
 
+def failure_text(message: AssistantMessage) -> str:
+    """Say why a message is no answer."""
+    return message.error.message if message.error is not None else f"the model stopped: {message.stop_reason}"
+
+
 def _failed(message: Any, model: Model, kind: ErrorKind, reason: str) -> AssistantMessage:
     given: Any = message if isinstance(message, AssistantMessage) else AssistantMessage(content=[])
     kept: dict[str, Any] = {"api": model.api, "provider": model.provider, "model": model.id}

@@ -29,7 +29,7 @@ from ..models import (
     tool_calls,
 )
 from ..models.tokens import CHARS_PER_TOKEN
-from .asking import failure_text
+from .responses import failure_text
 
 MAX_GIVEN = 200_000
 """Characters of a summary that a hook may give."""

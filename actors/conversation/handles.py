@@ -22,7 +22,7 @@ from ...storage.records import (
     TaskRecord,
 )
 from ..models import AssistantMessage, answer_text, from_json
-from ..session.arguments import whole
+from ..session.arguments import text, whole
 from ..session.commit import Commit, SessionCommit
 from ..session.core import SessionCore
 from ..session.directory import core_of, directory
@@ -38,6 +38,7 @@ from ..task.tx import Tx
 from .builtin import LiveDoc
 from .calls import Calls
 from .choice import Agent, configure
+from .compaction import Compacted, Compactor, compacted
 from .context import ContextView
 from .errors import Unanswered
 from .inbox import (
@@ -207,6 +208,27 @@ class Conversation(_Handle):
             draft = write_draft(tx, RESET, model=reset_model(said, tx.core.clock.now()), head="self", limit=limit)
             record = await submit_write(tx, self.id, draft, request_id=request_id)
         return Submission(self._services, self._session, record.id)
+
+    async def handoff(self, said: str, *, request_id: str | None = None) -> Submission:
+        """Take everything so far out of context and begin anew with ``said`` by a user: ``reset`` with something to say."""
+        return await self.reset(said, request_id=request_id)
+
+    async def compact(self, instructions: str | None = None) -> Compacted:
+        """Have the older part of the context replaced by a summary, and say what became of that.
+
+        ``instructions`` say what the summary should pay attention to. What runs is not interrupted, and storage keeps
+        every entry. Cancelling this only ends the waiting. Raises UnknownRecord, InvalidValue, SessionFailed.
+        """
+        said = None if instructions is None else text("instructions", instructions)
+        core = await self._core()
+        await self._exists(core)
+        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+            compactor = self._services.get(Compactor)  # type: ignore[type-abstract]
+            task = await compactor.start(tx, self.id, said)
+        record = cast("TaskRecord", await core.settled(TaskRecord, task.id))
+        write = await core.storage.submission_by_request(self._session, self.id, f"compaction:{task.id}")
+        entry = None if write is None or write.entry is None else await core.row(EntryRecord, write.entry)
+        return compacted(record, write, entry)
 
     async def withdraw(self, submission: Submission | int) -> Withdrawal:
         """Take back a queued submission of this conversation (see ``Submission.withdraw``); another's is "not_found"."""
