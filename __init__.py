@@ -22,14 +22,16 @@ from .actors.agent.errors import (
 from .actors.agent.hooks import Deny, HookContext, Hooks
 from .actors.agent.output import OutputLimits
 from .actors.agent.registry import Extension, PromptInput, Registry, Section
+from .actors.agent.summaries import CompactionPlan, Decline, Summary
 from .actors.agent.tool import Tool, ToolResult, tool
 from .actors.agent.toolcontext import External, ToolContext
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
+from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
 from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
-from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
+from .actors.conversation.settings import CompactionPolicy, ProgressPolicy, RetryPolicy, Settings
 from .actors.models import Model, Models, ScriptedModel
 from .actors.runtime import ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock
 from .actors.session.documents import Doc
@@ -95,12 +97,16 @@ __all__ = [
     "ApprovalMismatch",
     "CallNotWaiting",
     "Clock",
+    "Compacted",
+    "CompactionPlan",
+    "CompactionPolicy",
     "Completed",
     "ContextView",
     "Conversation",
     "ConversationBusy",
     "ConversationQuery",
     "ConversationRecord",
+    "Decline",
     "DefinitionError",
     "Deny",
     "Doc",
@@ -171,6 +177,7 @@ __all__ = [
     "SubmissionQuery",
     "SubmissionRecord",
     "SubmissionTooLarge",
+    "Summary",
     "System",
     "SystemClock",
     "Task",

@@ -28,7 +28,6 @@ from ..conversation.settings import RetryPolicy, Settings
 from ..models import (
     AssistantMessage,
     ErrorInfo,
-    Message,
     Model,
     ModelRequest,
     Models,
@@ -50,7 +49,7 @@ from .asking import agent_of, ask, may_retry, retry_delay, seconds
 from .compaction import CompactionInput, CompactionReason, create_compaction, select_cut
 from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
-from .prompt import plan, render, shown_sections
+from .prompt import Change, changes, render, shown_sections, wants_baseline
 from .pump import Pump
 from .registry import PromptInput
 from .responses import failure_text, storable
@@ -105,20 +104,21 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "no_model", f"Model {agent.model or '(none chosen)'} is not available")
             return
         view = await _conversation(run).context()
-        shown = shown_sections(view.messages)
+        shown = await _shown_sections(run, view)
         given = PromptInput(
             session=run.session, conversation_id=run.conversation_id, agent=agent, snapshot=run.snapshot
         )
         sections = await render(agent.sections, given, shown)
-        planned = plan(view.messages, sections, [tool.spec for tool in agent.tools], run.now())
+        planned = changes(view, sections, [tool.spec for tool in agent.tools], run.now())
         need = None if state.compacted is not None else _need(run, model, view, planned)
         async with run.commit() as tx:
             if need == "blocking":
                 await _compact_first(tx, run, "threshold", state.attempt)
                 return
             cutoff = max(entry.id for entry in view.entries)
-            for message in planned:
-                cutoff = (await tx.append(SystemEntry, model=[to_json(message)])).id
+            for change in planned:
+                said = None if change.message is None else [to_json(change.message)]
+                cutoff = (await tx.append(SystemEntry, model=said, edits=change.edits or None)).id
             live = await tx.doc(LiveDoc, run.conversation_id)
             live["generation"] = {"attempt": state.attempt}
             if need == "background" and "compactions" not in live:
@@ -212,6 +212,16 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
 
 def _conversation(run: Run[None]) -> Conversation:
     return Conversation(run.services, run.session, run.conversation_id)
+
+
+async def _shown_sections(run: Run[None], view: ContextView) -> dict[str, str]:
+    """Give the sections in effect: right after a head, those from before it, which a section that fails now falls back on."""
+    if view.head is None or not wants_baseline(view):
+        return shown_sections(view.messages)
+    conversation = _conversation(run)
+    newest = (await conversation.entries(limit=100)).items
+    before = next((entry.id for entry in newest if entry.id < view.head.id), None)
+    return {} if before is None else shown_sections((await conversation.context(at=before)).messages)
 
 
 async def _stream(
@@ -334,8 +344,9 @@ def _sizes(run: Run[None], model: Model) -> Limits:
     return limits(run.service(Settings).compaction, model.context_window, model.max_tokens)
 
 
-def _need(run: Run[None], model: Model, view: ContextView, planned: Sequence[Message]) -> str | None:
-    return due(run.service(Settings).compaction, _sizes(run, model), view, planned)
+def _need(run: Run[None], model: Model, view: ContextView, planned: Sequence[Change]) -> str | None:
+    said = [change.message for change in planned if change.message is not None]
+    return due(run.service(Settings).compaction, _sizes(run, model), view, said)
 
 
 def _overflows(message: AssistantMessage) -> bool:

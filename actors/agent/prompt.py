@@ -6,9 +6,13 @@ Only changes are sent, so that a longer request begins with the shorter one. Pro
 import inspect
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from ...chord import valid_text
+from ...storage.records import ContextEdit
+from ..conversation.builtin import SystemEntry
+from ..conversation.context import ContextView
 from ..models import Message, SystemMessage, ToolRef, ToolSpec, current_tools
 from .registry import PromptInput, Section
 
@@ -53,6 +57,35 @@ def shown_sections(messages: Sequence[Message]) -> dict[str, str]:
             else:
                 shown[name] = text
     return shown
+
+
+class Change(msgspec.Struct, frozen=True):
+    """A system entry to be written: what it says, if anything, and the earlier ones that no longer count."""
+
+    message: SystemMessage | None
+    edits: list[ContextEdit] = []
+
+
+def wants_baseline(view: ContextView) -> bool:
+    """Whether a head has cut the prompt away and none has been written since."""
+    return view.head is not None and not any(
+        entry.kind == SystemEntry.kind and entry.id > view.head.id for entry in view.entries
+    )
+
+
+def changes(view: ContextView, sections: dict[str, str], tools: Sequence[ToolSpec], now: int) -> list[Change]:
+    """Decide which system entries lead from what a context shows to what is wanted.
+
+    After a head that is one complete prompt, whatever parts of earlier ones the head has kept: those count no longer.
+    """
+    if not wants_baseline(view):
+        return [Change(message) for message in plan(view.messages, sections, tools, now)]
+    kept = [entry.id for entry in view.entries if entry.kind == SystemEntry.kind]
+    wanted: dict[str, str | None] = dict(sections)
+    complete = SystemMessage(sections=wanted or None, tools_added=list(tools) or None, timestamp=now)
+    edits = [ContextEdit(target=entry, action="omit") for entry in kept]
+    message = complete if sections or tools else None
+    return [Change(message, edits)] if message or edits else []
 
 
 def plan(

@@ -61,7 +61,8 @@ def derive(entries: Sequence[EntryRecord], decoded: Callable[[EntryRecord], Deco
     active = active_range(entries, head)
     edits = _edits(active, decoded)
     contributions = [edits[entry.id] if entry.id in edits else decoded(entry).own for entry in active]
-    messages = settle_calls([message for contribution in contributions for message in contribution])
+    said = _prompt_first(head, active, contributions)
+    messages = settle_calls([message for contribution in said for message in contribution])
     return ContextView(head=head, entries=active, contributions=contributions, messages=lead(messages))
 
 
@@ -84,6 +85,20 @@ def _edits(active: Sequence[EntryRecord], decoded: Callable[[EntryRecord], Decod
     for entry in sorted((entry for entry in active if entry.edits), key=lambda entry: entry.id):
         newest.update(decoded(entry).edits)
     return newest
+
+
+def _prompt_first(
+    head: EntryRecord | None, active: Sequence[EntryRecord], contributions: list[list[Message]]
+) -> list[list[Message]]:
+    """Give the prompt that was written after a head before anything was answered its place: before what the head keeps."""
+    for index, entry in enumerate(active):
+        if head is None or entry.id <= head.id:
+            continue
+        if any(isinstance(message, SystemMessage) for message in contributions[index]):
+            return [contributions[index], *contributions[:index], *contributions[index + 1 :]]
+        if any(isinstance(message, AssistantMessage) for message in contributions[index]):
+            break
+    return contributions
 
 
 def _contributed(stored: Sequence[JsonObject] | None) -> list[Message]:

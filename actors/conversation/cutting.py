@@ -9,7 +9,15 @@ from collections.abc import Sequence
 import msgspec
 
 from ...storage.records import EntryRecord
-from ..models import AssistantMessage, Message, ToolResultMessage, UserMessage, estimate_tokens, tool_calls
+from ..models import (
+    AssistantMessage,
+    Message,
+    SystemMessage,
+    ToolResultMessage,
+    UserMessage,
+    estimate_tokens,
+    tool_calls,
+)
 from .context import ContextView, settle_calls
 
 
@@ -41,8 +49,8 @@ def select_range(view: ContextView, keep_tokens: int) -> Range | None:
     if reached is None or not places:
         return None
     cut = next((place for place in places if place >= reached), places[-1])
-    begin = _begin(view)
-    return range_before(view, view.entries[cut].id) if any(view.contributions[begin:cut]) else None
+    says = any(not isinstance(one, SystemMessage) for said in view.contributions[_begin(view) : cut] for one in said)
+    return range_before(view, view.entries[cut].id) if says else None
 
 
 def range_before(view: ContextView, first_kept: int) -> Range:
