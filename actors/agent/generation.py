@@ -25,6 +25,7 @@ from ..conversation.context import ContextView
 from ..conversation.handles import Conversation
 from ..conversation.inbox import after_tools, answered, end_run, final_boundary, settle_inputs, why_unanswered
 from ..conversation.settings import RetryPolicy, Settings
+from ..conversation.writes import RESET, reset_model
 from ..models import (
     AssistantMessage,
     ErrorInfo,
@@ -177,6 +178,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             live = await tx.doc(LiveDoc, run.conversation_id)
             live.pop("tools", None)
             await rounds.add_tools(tx, run.conversation_id, asked.add_tools)
+            if asked.handoff is not None:
+                await tx.append(RESET, model=reset_model(asked.handoff, run.now()), head="self")
             if asked.terminate:
                 await _answer(tx, run, state.assistant)
                 return

@@ -34,6 +34,7 @@ class Draft(msgspec.Struct, kw_only=True):
     usage: Usage | None = None
     add_tools: Sequence[str] = ()
     terminate: bool = False
+    handoff: str | None = None
     failed: bool = False
     """Whether the call's task ends failed, which cancels what it owns: nobody supervises that any more."""
 
@@ -79,6 +80,7 @@ def returned(
         usage=result.usage,
         add_tools=result.add_tools,
         terminate=result.terminate,
+        handoff=result.handoff,
     )
 
 
@@ -103,6 +105,7 @@ def as_result(draft: Draft) -> ToolResult:
         usage=draft.usage,
         add_tools=draft.add_tools,
         terminate=draft.terminate,
+        handoff=draft.handoff,
     )
 
 
@@ -124,6 +127,7 @@ def rewritten(draft: Draft, result: ToolResult, limits: OutputLimits) -> Draft:
         usage=result.usage,
         add_tools=result.add_tools,
         terminate=result.terminate,
+        handoff=result.handoff,
     )
 
 

@@ -30,21 +30,24 @@ class Tools(Phase):
 
 
 class Verdict(msgspec.Struct, frozen=True):
-    """What a round's calls ask for together: tools to offer from now on, and whether the run ends with the round."""
+    """What a round's calls ask for together: tools to offer from now on, whether the run ends with the round, and how on."""
 
     add_tools: list[str]
     terminate: bool
+    handoff: str | None = None
 
 
 def verdict(calls: int, outcomes: Sequence[Outcome]) -> Verdict:
     """Judge a round of ``calls`` calls by its tasks' outcomes, in call order.
 
-    Every completed call may add tools. The run ends only if each call had a task that completed asking for it.
+    Every completed call may add tools. The run ends only if each call had a task that completed asking for it, or if any
+    hands off; the last one's text counts.
     """
     asked = [_asked(outcome) for outcome in outcomes if isinstance(outcome, Completed)]
     added = dict.fromkeys(name for one in asked for name in one.add_tools)
     ends = calls > 0 and len(asked) == calls and all(one.terminate for one in asked)
-    return Verdict(add_tools=list(added), terminate=ends)
+    handoffs = [one.handoff for one in asked if one.handoff is not None]
+    return Verdict(list(added), ends or bool(handoffs), handoffs[-1] if handoffs else None)
 
 
 def _asked(outcome: Completed) -> ToolOutcome:

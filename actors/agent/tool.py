@@ -43,7 +43,8 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     ``content`` is what the model reads (None: the output written with ``ctx.output``), ``details`` is for people and
     programs, ``is_error`` tells the model that the call failed, ``usage`` is what the call itself spent on models.
     ``add_tools`` names tools to offer from now on to a conversation that has chosen some; ``terminate`` ends the run
-    with this round, without another word of the model, if every call of the round asks for it.
+    with this round, without another word of the model, if every call of the round asks for it. ``handoff`` ends it, too, and
+    takes everything so far out of context, which begins anew with that text by a user; the round's last one counts.
     """
 
     content: str | list[Content] | None = None
@@ -53,6 +54,7 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     usage: Usage | None = None
     add_tools: Sequence[str] = ()
     terminate: bool = False
+    handoff: str | None = None
 
 
 Approval = Literal["always"] | Callable[[ToolCall], bool | Awaitable[bool]]

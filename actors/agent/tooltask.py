@@ -49,6 +49,7 @@ class ToolOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=Tru
     entry_id: int
     add_tools: list[str] = []
     terminate: bool = False
+    handoff: str | None = None
     request_id: str | None = None
 
 
@@ -328,6 +329,7 @@ async def _settle(
             entry_id=await _append(tx, run, call, draft, duration_ms),
             add_tools=list(draft.add_tools),
             terminate=draft.terminate,
+            handoff=draft.handoff,
             request_id=request_id,
         )
         if draft.failed:

@@ -56,8 +56,8 @@ def write_draft(
 
 
 def reset_model(handoff: str | None, now: int) -> list[JsonObject] | None:
-    """What a reset gives to the model: the text that is handed over, if any, as a user's message."""
-    return None if handoff is None else [to_json(UserMessage(content=handoff, timestamp=now))]
+    """What a reset gives to the model: the text that is handed over, if it says anything, as a user's message."""
+    return None if handoff is None or not handoff.strip() else [to_json(UserMessage(content=handoff, timestamp=now))]
 
 
 def is_reset(item: JsonObject) -> bool:

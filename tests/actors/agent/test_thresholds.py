@@ -92,7 +92,7 @@ def test_an_answer_without_usage_is_estimated_with_everything_else():
 
 def grown(tokens, report=0):
     """A context of so many tokens in entries of 1,000, or with so many reported."""
-    entries = [entry(id, user(words(1_000))) for id in range(1, tokens // 1_000 + 1)]
+    entries = [entry(number, user(words(1_000))) for number in range(1, tokens // 1_000 + 1)]
     return derive([*entries, entry(len(entries) + 1, counted("a", report))])
 
 

@@ -41,7 +41,7 @@ def test_without_a_place_behind_it_the_cut_is_the_newest_place():
 
 def test_the_entry_that_fills_what_is_kept_is_kept_itself():
     """CO-02."""
-    entries = [entry(id, user(long(100))) for id in range(1, 11)]
+    entries = [entry(number, user(long(100))) for number in range(1, 11)]
     assert cut_of(entries, 300) == 8
     assert cut_of(entries, 301) == 7
 
@@ -126,7 +126,7 @@ def test_the_summary_before_is_summarized_again_with_what_came_after_it():
 def transcripts(draw):
     """Histories with parallel calls, steers in rounds, results in any order or missing, and changes of the prompt."""
     entries = []
-    id, calls = 0, 0
+    number, calls = 0, 0
     for _ in range(draw(st.integers(1, 8))):
         parts = [user("u" * draw(st.integers(1, 60)))]
         asked = [("t", f"c{calls + n}") for n in range(draw(st.integers(0, 3)))]
@@ -136,8 +136,8 @@ def transcripts(draw):
         following += draw(st.lists(st.sampled_from([user("steer"), system(a="2")]), max_size=2))
         parts += draw(st.permutations(following))
         for message in parts:
-            id += 1
-            entries.append(entry(id, message))
+            number += 1
+            entries.append(entry(number, message))
     return entries
 
 
