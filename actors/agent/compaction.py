@@ -131,7 +131,7 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
             return
         view = await _conversation(run).context(at=state.tail)
         record = blocks(range_before(view, state.first_kept).messages)
-        said, following = piece(record, state.done, state.piece)
+        said, following = piece(record, state.done, max(MIN_PIECE, state.piece - len(state.notes) // 3))
         message = await _ask(run, state, model, said)
         summary = summary_of(message)
         async with run.commit() as tx:

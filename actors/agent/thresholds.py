@@ -10,14 +10,14 @@ from typing import Literal
 import msgspec
 
 from ..conversation.context import ContextView
-from ..conversation.cutting import select_range
+from ..conversation.cutting import select_range, without_prompt
 from ..conversation.settings import CompactionPolicy
-from ..models import AssistantMessage, Message, estimate_tokens
+from ..models import AssistantMessage, Message, SystemMessage, estimate_tokens
 
 MIN_PIECE = 1_000
 """Tokens of history in the smallest piece that a summarizer is asked about."""
 _UNKNOWN_PIECE = 60_000
-_PROMPT = 4_096
+_PROMPT = 1_024
 
 
 class Limits(msgspec.Struct, frozen=True, kw_only=True):
@@ -30,7 +30,7 @@ class Limits(msgspec.Struct, frozen=True, kw_only=True):
     summary: int
     """What a summary may have."""
     piece: int
-    """How much history one summarizing request holds."""
+    """How much one summarizing request holds: history, and notes on the history before it."""
 
 
 def limits(policy: CompactionPolicy, window: int, max_tokens: int) -> Limits:
@@ -50,7 +50,7 @@ def limits(policy: CompactionPolicy, window: int, max_tokens: int) -> Limits:
         background=blocking - background if background > 0 else None,
         keep=min(policy.keep_recent_tokens, blocking // 3),
         summary=summary,
-        piece=max(MIN_PIECE, window - 2 * summary - min(_PROMPT, window // 4)),
+        piece=max(MIN_PIECE, window - summary - min(_PROMPT, window // 8)),
     )
 
 
@@ -84,23 +84,28 @@ def _reported(contribution: Sequence[Message]) -> int | None:
 
 
 def due(
-    policy: CompactionPolicy, limits: Limits, view: ContextView, planned: Iterable[Message]
+    policy: CompactionPolicy, limits: Limits, view: ContextView, planned: Sequence[Message]
 ) -> Literal["blocking", "background"] | None:
     """Decide whether a request should be preceded or accompanied by a compaction.
 
-    One that would replace less than half of what it keeps is not worth its price: what fills the context is then nothing
-    that a summary could make smaller, and it would be asked for again and again.
+    One that would replace less than half of what it keeps, or leave the context above the threshold, is not worth its
+    price: what fills the context is then nothing that a summary could make smaller, and it would be called for again and
+    again.
     """
     if not policy.enabled or limits.blocking is None:
         return None
     size = context_size(view, planned)
-    over = size > limits.blocking
-    if not over and (limits.background is None or size <= limits.background):
+    threshold = limits.blocking if size > limits.blocking else limits.background
+    if threshold is None or size <= threshold:
         return None
     cut = select_range(view, limits.keep)
-    if cut is None or cut.new_tokens() < limits.keep // 2:
+    if cut is None or cut.new_tokens() < max(1, limits.keep // 2):
         return None
-    return "blocking" if over else "background"
+    prompt = [*planned, *(message for message in view.messages if isinstance(message, SystemMessage))]
+    kept = without_prompt(_said(view.contributions[len(cut.entries) :]))
+    if estimate_tokens(kept) + estimate_tokens(prompt) > threshold:
+        return None
+    return "blocking" if threshold == limits.blocking else "background"
 
 
 def keep_after_overflow(view: ContextView, limits: Limits) -> int:

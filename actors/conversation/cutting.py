@@ -4,7 +4,7 @@ A cut never comes between a call and its result, wherever the result stands, and
 of the prompt. Proved by tests/actors/conversation/test_cutting.py.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 import msgspec
 
@@ -34,9 +34,14 @@ class Range(msgspec.Struct, frozen=True, kw_only=True):
         return settle_calls([message for contribution in self.contributions for message in contribution])
 
     def new_tokens(self) -> int:
-        """Estimate what no earlier summary has replaced yet."""
+        """Estimate what a summary would take the place of for the first time: not the prompt, which is written anew."""
         said = zip(self.entries, self.contributions, strict=True)
-        return sum(estimate_tokens(contribution) for entry, contribution in said if entry.head is None)
+        return sum(estimate_tokens(without_prompt(contribution)) for entry, contribution in said if entry.head is None)
+
+
+def without_prompt(messages: Iterable[Message]) -> list[Message]:
+    """Leave out what changes the prompt."""
+    return [message for message in messages if not isinstance(message, SystemMessage)]
 
 
 def select_range(view: ContextView, keep_tokens: int) -> Range | None:
@@ -49,7 +54,7 @@ def select_range(view: ContextView, keep_tokens: int) -> Range | None:
     if reached is None or not places:
         return None
     cut = next((place for place in places if place >= reached), places[-1])
-    says = any(not isinstance(one, SystemMessage) for said in view.contributions[_begin(view) : cut] for one in said)
+    says = any(without_prompt(said) for said in view.contributions[_begin(view) : cut])
     return range_before(view, view.entries[cut].id) if says else None
 
 
