@@ -66,6 +66,13 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     sections: list[Section]
     hooks: list[tuple[str, Hooks]] = []
     """Each extension's, in the order in which they were installed."""
+    fallbacks: list[str] = []
+    deferred: bool = False
+
+    @property
+    def models(self) -> list[str]:
+        """The models to ask, the chosen one first."""
+        return [name for name in (self.model, *self.fallbacks) if name is not None]
 
     def tool(self, name: str) -> Tool | None:
         """Give an offered tool by name."""
@@ -121,6 +128,8 @@ class Registry:
             extensions=[extension.name for extension in selected],
             tools=list(tools.values()) if offered is None else [tools[name] for name in offered if name in tools],
             sections=list(sections.values()),
+            fallbacks=[model_name(ref) for ref in choice.get("fallbacks", ())],
+            deferred=choice.get("deferred", False),
             hooks=[(one.name, one.hooks) for one in self._installed.values() if one in selected],
         )
 
