@@ -21,7 +21,8 @@ from .actors.agent.errors import (
 )
 from .actors.agent.hooks import Deny, HookContext, Hooks
 from .actors.agent.output import OutputLimits
-from .actors.agent.registry import Extension, PromptInput, Registry, Section
+from .actors.agent.registry import Extension, PromptInput, Registry, Section, Wrap
+from .actors.agent.reload import ReloadFailed, reload
 from .actors.agent.summaries import CompactionPlan, Decline, Summary
 from .actors.agent.tool import Tool, ToolResult, tool
 from .actors.agent.toolcontext import External, ToolContext
@@ -148,6 +149,7 @@ __all__ = [
     "Publication",
     "ReadAfterWrite",
     "Registry",
+    "ReloadFailed",
     "RequestIdReused",
     "RetryPolicy",
     "Run",
@@ -198,11 +200,13 @@ __all__ = [
     "UsageDoc",
     "VirtualClock",
     "Watch",
+    "Wrap",
     "arguments_hash",
     "configure",
     "export_session",
     "import_session",
     "models",
+    "reload",
     "subagent",
     "tool",
 ]
