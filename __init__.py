@@ -57,6 +57,7 @@ from .actors.task.ref import TaskRef
 from .actors.task.run import Run
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
+from .actors.tools.subagents import NoSuchAgent, subagents
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
 from .storage.contract import ConversationQuery, EntryQuery, Page, Storage, SubmissionQuery, TaskQuery
@@ -137,6 +138,7 @@ __all__ = [
     "MemoryStorage",
     "Model",
     "Models",
+    "NoSuchAgent",
     "Orphaned",
     "OutputLimits",
     "OwnershipRefused",
@@ -208,5 +210,6 @@ __all__ = [
     "models",
     "reload",
     "subagent",
+    "subagents",
     "tool",
 ]
