@@ -34,6 +34,7 @@ from .conversation.builtin import create_documents
 from .conversation.calls import Calls
 from .conversation.compaction import Compactor
 from .conversation.context import check_messages
+from .conversation.decisions import DecisionBox, DecisionDesk
 from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
 from .conversation.settings import Settings
@@ -118,6 +119,7 @@ class System:
         self._changed = asyncio.Event()
         self._closing = False
         self._ended: BaseException | None = None
+        self._desk: DecisionDesk | None = None
         self.services = Services()
         definitions = Definitions()
         self.services.provide(Definitions, definitions)
@@ -175,6 +177,9 @@ class System:
             root = self._actors.spawn(Root, self, self._children(self._actors), id="root")
             root.when_ended().on_done(lambda ended: self._root_ended(ended.get()))
             await self._sessions_up()
+            if isinstance(self._store.storage, SqliteStorage):
+                self._desk = DecisionDesk(self.services, DecisionBox(self._store.storage.path))
+                self._desk.start()
         except BaseException:
             await self.close()
             raise
@@ -187,6 +192,8 @@ class System:
 
     async def close(self) -> None:
         """Stop everything and give up the store. Running work is not ended: the next owner goes on with it."""
+        if self._desk is not None:
+            await self._desk.stop()
         self._closing = True
         for core in self._sessions.active() if self._sessions is not None else ():
             core.seal()  # all at once: no commit may come between the first refusal and the last
