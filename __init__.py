@@ -38,6 +38,7 @@ from .actors.session.documents import Doc
 from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
+    EntryNotVisible,
     InvalidValue,
     LineReentry,
     OwnershipRefused,
@@ -114,6 +115,7 @@ __all__ = [
     "DocumentMismatch",
     "Draft",
     "Entry",
+    "EntryNotVisible",
     "EntryQuery",
     "EntryRecord",
     "Extension",

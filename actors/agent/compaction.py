@@ -202,7 +202,7 @@ async def _waits_for_others(run: Run[CompactionInput]) -> bool:
 def _plan(run: Run[CompactionInput], cut: Range) -> CompactionPlan:
     return CompactionPlan(
         reason=run.input.reason,
-        entries=cut.entries,
+        entries=list(cut.entries),
         messages=cut.messages,
         first_kept=cut.first_kept,
         instructions=run.input.instructions,

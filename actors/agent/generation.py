@@ -7,7 +7,7 @@ tests/actors/agent/test_generation.py.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
@@ -37,6 +37,7 @@ from ..models import (
     ToolCall,
     ToolResultMessage,
     UserMessage,
+    current_sections,
     to_json,
     tool_calls,
 )
@@ -50,7 +51,7 @@ from .asking import agent_of, ask, may_retry, retry_delay, seconds
 from .compaction import CompactionInput, CompactionReason, create_compaction, select_cut
 from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
-from .prompt import Change, changes, render, shown_sections, wants_baseline
+from .prompt import Change, changes, render, wants_baseline
 from .pump import Pump
 from .registry import PromptInput
 from .responses import failure_text, storable
@@ -116,7 +117,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             if need == "blocking":
                 await _compact_first(tx, run, "threshold", state.attempt)
                 return
-            cutoff = max(entry.id for entry in view.entries)
+            cutoff = cast("int", view.newest)  # what is answered stands in an entry
             for change in planned:
                 said = None if change.message is None else [to_json(change.message)]
                 cutoff = (await tx.append(SystemEntry, model=said, edits=change.edits or None)).id
@@ -220,11 +221,11 @@ def _conversation(run: Run[None]) -> Conversation:
 async def _shown_sections(run: Run[None], view: ContextView) -> dict[str, str]:
     """Give the sections in effect: right after a head, those from before it, which a section that fails now falls back on."""
     if view.head is None or not wants_baseline(view):
-        return shown_sections(view.messages)
+        return current_sections(view.messages)
     conversation = _conversation(run)
     newest = (await conversation.entries(limit=100)).items
     before = next((entry.id for entry in newest if entry.id < view.head.id), None)
-    return {} if before is None else shown_sections((await conversation.context(at=before)).messages)
+    return {} if before is None else current_sections((await conversation.context(at=before)).messages)
 
 
 async def _stream(
