@@ -17,7 +17,7 @@ from .actors.agent.toolcontext import ToolContext
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.context import ContextView
-from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
+from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
 from .actors.models import Model, Models, ScriptedModel
@@ -102,6 +102,7 @@ __all__ = [
     "Failed",
     "Faulted",
     "InboxDoc",
+    "InboxFull",
     "Inspection",
     "InvalidArguments",
     "InvalidTransition",

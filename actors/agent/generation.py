@@ -25,7 +25,7 @@ from ..conversation.builtin import (
 from ..conversation.choice import model_name, model_ref
 from ..conversation.context import ContextView
 from ..conversation.handles import Conversation
-from ..conversation.inbox import answered, end_run, final_boundary, place_selected, settle_inputs, why_unanswered
+from ..conversation.inbox import after_tools, answered, end_run, final_boundary, settle_inputs, why_unanswered
 from ..conversation.settings import RetryPolicy, Settings
 from ..models import (
     AssistantMessage,
@@ -153,10 +153,11 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
                 return
             live = await tx.doc(LiveDoc, run.conversation_id)
             live.pop("tools", None)
-            following = await tx.create_task(Generation)
-            if _runs(live, run.id):
-                live["run"]["inputs"].extend(await place_selected(tx, run.conversation_id, "postTools"))
-                live["run"]["taskId"] = following.id
+            runs = _runs(live, run.id)
+            if not runs or await after_tools(tx, run.conversation_id):
+                following = await tx.create_task(Generation)
+                if runs:
+                    live["run"]["taskId"] = following.id
             tx.complete(GenerationOutcome(entry_id=state.assistant))
 
     async def abort(self, run: Run[None], state: Phase) -> None:

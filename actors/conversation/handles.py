@@ -5,8 +5,8 @@ Compare by id. Proved by tests/actors/conversation/test_handles.py.
 """
 
 import asyncio
-from collections.abc import Callable
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from ...chord import Watch
 from ...storage.contract import ConversationQuery, Cursor, EntryQuery, Page
 from ...storage.records import (
     ROOT_CONVERSATION_ID,
+    ContextEdit,
     ConversationRecord,
     EntryRecord,
     JsonObject,
@@ -30,6 +31,7 @@ from ..session.environment import Services
 from ..session.errors import UnknownRecord
 from ..session.publication import Publication
 from ..session.read import between_commits, snapshot
+from ..session.tx import Entry
 from ..session.watch import watch_document
 from ..task.ref import TaskRef
 from ..task.tx import Tx
@@ -37,9 +39,21 @@ from .builtin import LiveDoc
 from .choice import Agent, configure
 from .context import ContextView
 from .errors import Unanswered
-from .inbox import UserInput, WhenBusy, heal_run, submit_input, withdraw_inputs
+from .inbox import (
+    UserInput,
+    WhenBusy,
+    Withdrawal,
+    content_json,
+    heal_run,
+    submit_input,
+    submit_write,
+    withdraw,
+    withdraw_inputs,
+)
+from .settings import Settings
 from .transcripts import Transcripts
 from .view import watch_conversation
+from .writes import RESET, reset_model, write_draft
 
 
 class _Handle:
@@ -88,7 +102,7 @@ class Settled(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str | None:
-        """Why there is no answer: no_model, model_error, aborted, faulted, or why its task could not run."""
+        """Why there is none: no_model, model_error, aborted, budget, reset, stale, faulted, or why its task could not run."""
         return self.record.reason
 
 
@@ -110,6 +124,11 @@ class Submission(_Handle):
         if record is None:
             raise UnknownRecord("submission", self.id)
         return record
+
+    async def withdraw(self) -> Withdrawal:
+        """Take it back while it is queued ("aborted"); else say why not: "already_placed", "settled", "not_found"."""
+        async with self._commit(Tx) as tx:
+            return await withdraw(tx, self.id)
 
     async def wait(self) -> Settled:
         """Wait until it is settled. Cancelling this only ends the waiting.
@@ -149,11 +168,50 @@ class Conversation(_Handle):
 
         While a run is active, "steer" joins it after the current tool round, "follow_up" starts the next run, "reject"
         raises ConversationBusy. A ``request_id`` makes sending it again harmless: the first submission is returned.
-        Raises SubmissionTooLarge, InvalidValue, UnknownRecord, SessionFailed.
+        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed.
         """
         async with self.commit() as tx:
             record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id)
         return Submission(self._services, self._session, record.id)
+
+    async def write(
+        self,
+        kind: str | Entry[Any],
+        data: Any = None,
+        *,
+        model: Sequence[JsonObject] | None = None,
+        head: int | Literal["self"] | None = None,
+        edits: Iterable[ContextEdit] | None = None,
+        request_id: str | None = None,
+    ) -> Submission:
+        """Submit an entry that is appended without asking the model: at once, or at the next boundary of what runs.
+
+        The arguments are those of ``tx.append``; "self" as ``head`` takes everything before out of context, and a head
+        that is behind a newer one when its turn comes settles unanswered, ``stale``. Raises as ``submit`` does.
+        """
+        async with self.commit() as tx:
+            limit = self._services.get(Settings).max_submission_bytes
+            draft = write_draft(tx, kind, data, model=model, head=head, edits=edits, limit=limit)
+            record = await submit_write(tx, self.id, draft, request_id=request_id)
+        return Submission(self._services, self._session, record.id)
+
+    async def reset(self, handoff: str | None = None, *, request_id: str | None = None) -> Submission:
+        """Take everything so far out of context, which begins anew with the text ``handoff`` from a user, if given.
+
+        A write: what runs is not interrupted. After a tool round a reset ends the run, whose inputs get no answer (``reset``).
+        """
+        async with self.commit() as tx:
+            limit = self._services.get(Settings).max_submission_bytes
+            said = None if handoff is None else str(content_json(handoff, limit))
+            draft = write_draft(tx, RESET, model=reset_model(said, tx.core.clock.now()), head="self", limit=limit)
+            record = await submit_write(tx, self.id, draft, request_id=request_id)
+        return Submission(self._services, self._session, record.id)
+
+    async def withdraw(self, submission: Submission | int) -> Withdrawal:
+        """Take back a queued submission of this conversation (see ``Submission.withdraw``); another's is "not_found"."""
+        named = submission.id if isinstance(submission, Submission) else whole("a submission's id", submission)
+        async with self.commit() as tx:
+            return await withdraw(tx, named, self.id)
 
     def commit(self) -> SessionCommit[Tx]:
         """Begin a commit bound to this conversation: ``async with conversation.commit() as tx``."""
@@ -164,22 +222,28 @@ class Conversation(_Handle):
         async with self.commit() as tx:
             await configure(tx, self.id, agent)
 
-    async def abort(self) -> None:
-        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle."""
+    async def abort(self, *, background: bool = False) -> None:
+        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle.
+
+        ``background`` also aborts background work, and waits for its end. Queued writes stay.
+        """
         core = await self._core()
         await self._exists(core)
         async with Commit(core, lambda: Tx(core, self.id)) as tx:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
-            for task in list(core.forest.ownership.work(self.id)):
+            for task in list(_live_work(core, self.id, background=background)):
                 await tx.mark_task(task)
-        await self.wait_for_idle()
+        await self.wait_for_idle(background=background)
 
-    async def wait_for_idle(self) -> None:
-        """Return when no foreground work lives in or below this conversation. Raises UnknownRecord, SessionFailed."""
+    async def wait_for_idle(self, *, background: bool = False) -> None:
+        """Return when no foreground work lives in or below this conversation, with ``background`` no work at all.
+
+        Raises UnknownRecord, SessionFailed.
+        """
         core = await self._core()
         await self._exists(core)
-        await until(core, lambda: not core.forest.ownership.has_work(self.id))
+        await until(core, lambda: not any(_live_work(core, self.id, background=background)))
 
     async def context(self, *, at: int | None = None) -> ContextView:
         """Derive what a model would be sent now, or as of entry ``at`` of the active range. Raises InvalidValue."""
@@ -215,6 +279,14 @@ class Conversation(_Handle):
     async def _exists(self, core: SessionCore) -> None:
         if await core.row(ConversationRecord, self.id) is None:
             raise UnknownRecord("conversation", self.id)
+
+
+def _live_work(core: SessionCore, conversation_id: int, *, background: bool) -> Iterator[int]:
+    """The live tasks in and below a conversation; background tasks, and what is below them, only if asked for."""
+    ownership = core.forest.ownership
+    if not background:
+        return ownership.work(conversation_id)
+    return (node for node in ownership.walk(conversation_id, lambda _: True) if ownership.is_live(node))
 
 
 async def until(core: SessionCore, done: Callable[[], bool]) -> None:

@@ -27,7 +27,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set for a whole system. Replace the object to change it while running.
 
     ``extensions`` is the default selection by name (None: all installed). The queue modes say how many queued items of
-    one kind a boundary takes. Sizes are in bytes of UTF-8, times in ms.
+    one kind a boundary takes. ``max_queued_*`` bound what waits in one conversation's inbox. Sizes are in bytes of UTF-8,
+    times in ms.
     """
 
     extensions: tuple[str, ...] | None = None
@@ -39,3 +40,5 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     max_submission_bytes: int = 1_048_576
+    max_queued_submissions: int = 1_000
+    max_queued_bytes: int = 16_777_216
