@@ -8,7 +8,7 @@
 Imports run downwards only. What is named here is the public interface; everything else may change.
 """
 
-from . import models
+from . import events, models
 from .actors.agent.errors import ExtensionInvalid, InvalidArguments, ToolDefinitionError
 from .actors.agent.output import OutputLimits
 from .actors.agent.registry import Extension, PromptInput, Registry, Section
@@ -20,6 +20,7 @@ from .actors.conversation.context import ContextView
 from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
+from .actors.conversation.view import EventStream
 from .actors.models import Model, Models, ScriptedModel
 from .actors.runtime import ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock
 from .actors.session.documents import Doc
@@ -97,6 +98,7 @@ __all__ = [
     "Entry",
     "EntryQuery",
     "EntryRecord",
+    "EventStream",
     "Extension",
     "ExtensionInvalid",
     "Failed",
@@ -174,6 +176,7 @@ __all__ = [
     "VirtualClock",
     "Watch",
     "configure",
+    "events",
     "export_session",
     "import_session",
     "models",

@@ -52,7 +52,7 @@ from .inbox import (
 )
 from .settings import Settings
 from .transcripts import Transcripts
-from .view import watch_conversation
+from .view import EventStream, watch_conversation, watch_conversation_events
 from .writes import RESET, reset_model, write_draft
 
 
@@ -271,6 +271,13 @@ class Conversation(_Handle):
     async def watch(self) -> Watch:
         """Watch the conversation: its active entries and built-in documents as one JSON value (see ``view``)."""
         return await watch_conversation(await self._core(), self.id)
+
+    async def watch_events(self) -> EventStream:
+        """Watch what happens in the conversation, as typed events with a snapshot first (see ``events``).
+
+        A stream ends with the session's life; to go on, watch again.
+        """
+        return await watch_conversation_events(await self._core(), self.id)
 
     async def live(self) -> JsonObject:
         """Read what runs now: ``pi.live``."""
