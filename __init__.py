@@ -14,11 +14,13 @@ from .actors.agent.output import OutputLimits
 from .actors.agent.registry import Extension, PromptInput, Registry, Section
 from .actors.agent.tool import Tool, ToolResult, tool
 from .actors.agent.toolcontext import ToolContext
+from .actors.conversation.budget import Budget, BudgetState
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.context import ContextView
 from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
+from .actors.conversation.ledger import UsageReport
 from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
 from .actors.conversation.view import EventStream
 from .actors.models import Model, Models, ScriptedModel
@@ -83,6 +85,8 @@ __all__ = [
     "Agent",
     "AgentDoc",
     "Answer",
+    "Budget",
+    "BudgetState",
     "Clock",
     "Completed",
     "ContextView",
@@ -173,6 +177,7 @@ __all__ = [
     "Unanswered",
     "UnknownRecord",
     "UsageDoc",
+    "UsageReport",
     "VirtualClock",
     "Watch",
     "configure",

@@ -13,6 +13,7 @@ import structlog
 
 from ...chord import Draft
 from ...storage.records import EntryRecord, Json, JsonObject, TaskRecord
+from ..conversation.budget import pause
 from ..conversation.builtin import (
     AgentDoc,
     AssistantEntry,
@@ -107,6 +108,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         sections = await render(agent.sections, given, shown)
         planned = plan(view.messages, sections, [tool.spec for tool in agent.tools], run.now())
         async with run.commit() as tx:
+            if await _pause(tx, run):
+                return
             cutoff = max(entry.id for entry in view.entries)
             for message in planned:
                 cutoff = (await tx.append(SystemEntry, model=[to_json(message)])).id
@@ -314,6 +317,15 @@ async def _fail(run: Run[None], reason: str, message: str) -> None:
     async with run.commit() as tx:
         await _give_up(tx, run, reason)
         tx.fail(message, detail={"reason": reason})
+
+
+async def _pause(tx: RunTx, run: Run[None]) -> bool:
+    """End the run where a budget forbids to ask the model; its inputs get no answer, what is queued stays."""
+    reached = await pause(tx, run.conversation_id)
+    if reached is not None:
+        await _give_up(tx, run, "budget", reached)
+        tx.abort("budget")
+    return reached is not None
 
 
 async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) -> None:
