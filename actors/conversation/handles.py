@@ -172,7 +172,8 @@ class Conversation(_Handle):
 
         While a run is active, "steer" joins it after the current tool round, "follow_up" starts the next run, "reject"
         raises ConversationBusy. A ``request_id`` makes sending it again harmless: the first submission is returned.
-        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed.
+        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed; OwnershipRefused for a subagent's
+        conversation when the call that owns it has ended.
         """
         async with self.commit() as tx:
             record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id)

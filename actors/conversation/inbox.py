@@ -83,7 +83,7 @@ async def submit_input(
     """Admit an input: placed with a run at once when the conversation is idle and nothing waits, else queued.
 
     A request id that the conversation knows gives the earlier submission and writes nothing.
-    Raises ConversationBusy, SubmissionTooLarge, InboxFull, RequestIdReused, UnknownRecord, InvalidValue.
+    Raises ConversationBusy, SubmissionTooLarge, InboxFull, RequestIdReused, UnknownRecord, OwnershipRefused, InvalidValue.
     """
     if when_busy not in get_args(WhenBusy):
         raise InvalidValue(f"when_busy is one of {', '.join(get_args(WhenBusy))}, not {when_busy!r}")
@@ -92,6 +92,7 @@ async def submit_input(
     known = await _known_request(tx, conversation_id, "input", request_id)
     if known is not None:
         return known
+    await _check_owner(tx, conversation_id)
     item = {"mode": MODES.get(when_busy, "followUp"), "content": value}
     return await _admit(tx, conversation_id, "input", item, request_id, reject=when_busy == "reject")
 
@@ -113,6 +114,13 @@ async def submit_write(
 async def _check_target(tx: BaseTx, conversation_id: int) -> None:
     if await tx.conversation(conversation_id) is None:
         raise UnknownRecord("conversation", conversation_id)
+
+
+async def _check_owner(tx: BaseTx, conversation_id: int) -> None:
+    """Refuse work under an owner that has ended or is about to: nobody would wait for it."""
+    record = await tx.conversation(conversation_id)
+    if record is not None and record.owner is not None:
+        await tx.owner(record.owner.task_id)
 
 
 async def _known_request(
