@@ -13,6 +13,7 @@ import msgspec
 
 from ...chord import Draft
 from ...storage.records import Completed, Json, TaskRecord
+from ..conversation.budget import pause
 from ..conversation.builtin import (
     AssistantEntry,
     LiveDoc,
@@ -114,6 +115,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         planned = changes(view, sections, [tool.spec for tool in agent.tools], run.now())
         need = None if state.compacted is not None else _need(run, model, view, planned)
         async with run.commit() as tx:
+            if await _pause(tx, run):
+                return
             if need == "blocking":
                 await _compact_first(tx, run, "threshold", state.attempt)
                 return
@@ -333,6 +336,15 @@ async def _fail(run: Run[None], reason: str, message: str, detail: Json = None) 
     async with run.commit() as tx:
         await _give_up(tx, run, reason, detail)
         tx.fail(message, detail={"reason": reason})
+
+
+async def _pause(tx: RunTx, run: Run[None]) -> bool:
+    """End the run where a budget forbids to ask the model; its inputs get no answer, what is queued stays."""
+    reached = await pause(tx, run.conversation_id)
+    if reached is not None:
+        await _give_up(tx, run, "budget", reached)
+        tx.abort("budget")
+    return reached is not None
 
 
 async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) -> None:

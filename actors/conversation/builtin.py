@@ -64,7 +64,7 @@ LiveDoc: Doc[Json] = Doc("pi.live", checkpoint_when=_nothing_runs)
 InboxDoc: Doc[Json] = Doc("pi.inbox", initial=lambda: {"items": []}, checkpoint_when=_no_items)
 """Queued submissions in id order: ``items [{id, mode, content}]``."""
 UsageDoc: Doc[Json] = Doc("pi.usage", initial=lambda: {"models": {}, "tools": {}}, checkpoint_when=_always)
-"""The conversation's own spend: usage per ``provider/model`` and per tool."""
+"""The conversation's own spend: usage per ``provider/model`` and per tool, and ``turns``, the answers that were asked for."""
 ProviderDoc: Doc[Json] = Doc("pi.provider", initial=lambda: {"sessionId": str(uuid7())}, checkpoint_when=_always)
 """The conversation's identity at providers: stable over reopen, retries and model changes, new for every fork."""
 AgentDoc: Doc[Json] = Doc("pi.agent", history="rewindable", fork="asOf", checkpoint_when=_always)

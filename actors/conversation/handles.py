@@ -36,6 +36,7 @@ from ..session.tx import Entry
 from ..session.watch import watch_document
 from ..task.ref import TaskRef
 from ..task.tx import Tx
+from .budget import Budget, BudgetDoc, BudgetState, SessionBudgetDoc, set_budget
 from .builtin import LiveDoc
 from .calls import Calls
 from .choice import Agent, configure
@@ -48,14 +49,17 @@ from .inbox import (
     Withdrawal,
     content_json,
     heal_run,
+    resume,
     submit_input,
     submit_write,
     withdraw,
     withdraw_inputs,
 )
+from .ledger import UsageReport, all_conversations, only, report
+from .ledger import subtree as below
 from .settings import Settings
 from .transcripts import Transcripts
-from .view import watch_conversation
+from .view import EventStream, watch_conversation, watch_conversation_events
 from .writes import RESET, reset_model, write_draft
 
 
@@ -171,7 +175,8 @@ class Conversation(_Handle):
 
         While a run is active, "steer" joins it after the current tool round, "follow_up" starts the next run, "reject"
         raises ConversationBusy. A ``request_id`` makes sending it again harmless: the first submission is returned.
-        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed.
+        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed; OwnershipRefused for a subagent's
+        conversation when the call that owns it has ended.
         """
         async with self.commit() as tx:
             record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id)
@@ -333,6 +338,26 @@ class Conversation(_Handle):
         query = EntryQuery(conversation_id=self.id, max_entry_id=at, order=order)
         return await core.storage.scan_entries(core.key, query, limit, cursor)
 
+    async def usage(self, *, subtree: bool = False) -> UsageReport:
+        """Sum up what the conversation has spent; with ``subtree``, its subagents, and theirs, too."""
+        core = await self._core()
+        await self._exists(core)
+        return await report(core, below(core, self.id) if subtree else only(self.id))
+
+    async def set_budget(self, budget: Budget | None) -> None:
+        """Cap what this conversation and all below it may spend, or lift the cap (None). Raises InvalidValue.
+
+        Where a budget was exhausted and no longer is, what had been queued goes on.
+        """
+        async with self.commit() as tx:
+            await self._exists(tx.core)
+            held_up = await set_budget(tx, self.id, budget, lambda: report(tx.core, below(tx.core, self.id)))
+            await resume(tx, held_up)
+
+    async def budget(self) -> BudgetState | None:
+        """Read the budget that was set for this conversation, with what was spent under it."""
+        return cast("BudgetState | None", await self.snapshot(BudgetDoc))
+
     async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
         """Read one of the conversation's documents, as committed; None when there is none."""
         return await snapshot(await self._core(), doc, self.id, key=key)
@@ -351,6 +376,13 @@ class Conversation(_Handle):
     async def watch(self) -> Watch:
         """Watch the conversation: its active entries and built-in documents as one JSON value (see ``view``)."""
         return await watch_conversation(await self._core(), self.id)
+
+    async def watch_events(self) -> EventStream:
+        """Watch what happens in the conversation, as typed events with a snapshot first (see ``events``).
+
+        A stream ends with the session's life; to go on, watch again.
+        """
+        return await watch_conversation_events(await self._core(), self.id)
 
     async def live(self) -> JsonObject:
         """Read what runs now: ``pi.live``."""
@@ -447,9 +479,28 @@ class Session(_Handle):
         await ref.record()
         return ref
 
+    async def usage(self) -> UsageReport:
+        """Sum up what all conversations have spent, each read at its own point."""
+        core = await self._core()
+        return await report(core, all_conversations(core))
+
+    async def set_budget(self, budget: Budget | None) -> None:
+        """Cap what the whole session may spend, or lift the cap (see ``Conversation.set_budget``)."""
+        async with self.commit() as tx:
+            held_up = await set_budget(tx, None, budget, lambda: report(tx.core, all_conversations(tx.core)))
+            await resume(tx, held_up)
+
+    async def budget(self) -> BudgetState | None:
+        """Read the session's budget, with what was spent under it."""
+        return cast("BudgetState | None", await self.snapshot(SessionBudgetDoc))
+
     async def snapshot(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
         """Read a document as committed; None when there is none."""
         return await snapshot(await self._core(), doc, scope_id, key=key)
+
+    async def watch_doc(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Watch | None:
+        """Watch a document of the session, or of the conversation or task ``scope_id``; None when there is none."""
+        return await watch_document(await self._core(), doc, scope_id, key=key)
 
     async def tasks(self) -> list[TaskRecord]:
         """List the live tasks."""

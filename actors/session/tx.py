@@ -410,6 +410,7 @@ class BaseTx:
         for opened in (*self.opened.values(), *(one for _, one in self.closed)):
             opened.change.abort()
             opened.loaded.held = False
+            opened.loaded.forget_names()
         self.core.forest.rollback()
         self.core.last_id = self._last_id
 

@@ -246,6 +246,35 @@ def test_what_a_failed_write_would_have_shown_is_never_shown():
     go(main)
 
 
+def test_a_publication_is_seen_on_the_line_and_the_code_of_watchers_runs_later():
+    """VE-07: what a watcher's code does, or fails to do, is nothing that a commit waits for."""
+
+    async def main():
+        async with scene() as s:
+            core = await s.system.core("s")
+            order = []
+            watch = await s.root.watch()
+
+            async def slow(value, ops):
+                order.append("watcher")
+                await asyncio.Event().wait()
+
+            watch.start(slow)
+            core.subscribe(lambda publication: order.append(("published", core.gate.durable >= publication.seq)))
+            async with s.root.commit() as tx:
+                await tx.append("note")
+            order.append("committed")
+            await quiet()
+            assert order[0] == ("published", True)
+            assert order.index("watcher") > 0
+            async with s.root.commit() as tx:
+                await tx.append("note")
+            assert order[-1] == ("published", True)
+            watch.stop()
+
+    go(main)
+
+
 def test_only_the_conversations_own_commits_reach_its_watchers():
     async def main():
         async with scene() as s:
