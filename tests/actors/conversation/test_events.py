@@ -24,6 +24,7 @@ from perdure.storage.records import Faulted, OutcomeError
 
 from .support import Faults, answering, calling, echo, go, history, quiet, scene, seen
 from .test_inbox import Work
+from .test_replica_process import live_on, moody_scene
 
 
 def name(event):
@@ -693,3 +694,120 @@ def test_a_users_words_are_a_message_like_any_other():
             assert plain_text(UserMessage(content=start.message["content"]).content) == "hello"
 
     go(main)
+
+
+# --- any run
+
+
+class Fold:
+    """What somebody knows who has heard the events alone."""
+
+    def __init__(self):
+        self.entries, self.message, self.calls = [], None, {}
+        self.run = self.turn = None
+        self.docs = {}
+
+    def take(self, event):
+        getattr(self, f"_{name(event)}", lambda event: None)(event)
+
+    def _snapshot(self, event):
+        live = event.view["docs"]["pi.live"]
+        self.entries = [(entry["id"], entry.get("head")) for entry in event.view["entries"]]
+        self.message = live.get("generation", {}).get("message")
+        self.calls = {s["callId"]: dict(s) for s in live.get("tools", ()) if s["status"] == "running"}
+        self.run, self.turn = event.run, event.turn
+        self.docs = {kind: event.view["docs"][f"pi.{kind}"] for kind in ("inbox", "usage", "agent")}
+
+    def _message_start(self, event):
+        assert self.message is None
+        self.message = event.message
+
+    def _message_update(self, event):
+        self.message = apply(json.loads(json.dumps(self.message)), event.ops)
+
+    def _message_end(self, event):
+        assert self.message is not None
+        self.message = None
+        if event.entry is not None:
+            self._append(event.entry)
+
+    def _entry_appended(self, event):
+        self._append(event.entry)
+
+    def _append(self, entry):
+        kept = [one for one in self.entries if entry.head is None or (one[1] is None and one[0] >= entry.head)]
+        new = [(entry.id, entry.head)]
+        self.entries = kept + new if entry.head is None else new + kept  # a marker comes first
+
+    def _tool_start(self, event):
+        assert event.call_id not in self.calls
+        self.calls[event.call_id] = {}
+
+    def _tool_update(self, event):
+        self.calls[event.call_id] = apply(self.calls[event.call_id], event.ops)
+
+    def _tool_end(self, event):
+        self.calls.pop(event.call_id, None)
+
+    def _run_start(self, event):
+        assert self.run is None
+        self.run = event.run
+
+    def _run_end(self, event):
+        assert self.run == event.run
+        assert self.turn is None
+        self.run = None
+
+    def _turn_start(self, event):
+        assert self.turn is None
+        self.turn = event.turn
+
+    def _turn_end(self, event):
+        assert self.turn == event.turn
+        self.turn = None
+
+    def _inbox(self, event):
+        self.docs["inbox"] = {"items": event.items}
+
+    def _usage(self, event):
+        self.docs["usage"] = event.usage
+
+    def _agent(self, event):
+        self.docs["agent"] = event.agent
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_the_events_of_any_run_add_up_to_what_is_committed(seed):
+    """VE-10, B166, B169: beginnings and ends alternate, and nothing is told twice or left out, over deaths too."""
+
+    async def main():
+        async with moody_scene(seed) as (s, dice):
+            folds = []
+
+            async def follow():
+                while True:
+                    fold = Fold()
+                    try:
+                        async with await s.root.watch_events() as stream:
+                            folds.append(fold)
+                            async for event in stream:
+                                fold.take(event)
+                    except perdure.SessionFailed:
+                        continue
+
+            following = asyncio.ensure_future(follow())
+            for _ in range(3):
+                await live_on(s, dice, 10)
+                await quiet(200)
+                fold = folds[-1]
+                view = (await s.root.watch()).value
+                assert [entry for entry, _ in fold.entries] == [entry["id"] for entry in view["entries"]]
+                assert (fold.message, fold.run, fold.turn, fold.calls) == (None, None, None, {})
+                assert fold.docs == {kind: view["docs"][f"pi.{kind}"] for kind in ("inbox", "usage", "agent")}
+                s.system.kill("session:s")
+                await quiet()
+            assert not following.done()
+            following.cancel()
+            await asyncio.gather(following, return_exceptions=True)
+
+    go(main, within=50)
