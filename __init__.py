@@ -21,7 +21,8 @@ from .actors.agent.errors import (
 )
 from .actors.agent.hooks import Deny, HookContext, Hooks
 from .actors.agent.output import OutputLimits
-from .actors.agent.registry import Extension, PromptInput, Registry, Section
+from .actors.agent.registry import Extension, PromptInput, Registry, Section, Wrap
+from .actors.agent.reload import ReloadFailed, reload
 from .actors.agent.summaries import CompactionPlan, Decline, Summary
 from .actors.agent.tool import Tool, ToolResult, tool
 from .actors.agent.toolcontext import External, ToolContext
@@ -60,6 +61,7 @@ from .actors.task.ref import TaskRef
 from .actors.task.run import Run
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
+from .actors.tools.subagents import NoSuchAgent, subagents
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
 from .storage.contract import ConversationQuery, EntryQuery, Page, Storage, SubmissionQuery, TaskQuery
@@ -144,6 +146,7 @@ __all__ = [
     "MemoryStorage",
     "Model",
     "Models",
+    "NoSuchAgent",
     "Orphaned",
     "OutputLimits",
     "OwnershipRefused",
@@ -156,6 +159,7 @@ __all__ = [
     "Publication",
     "ReadAfterWrite",
     "Registry",
+    "ReloadFailed",
     "RequestIdReused",
     "RetryPolicy",
     "Run",
@@ -207,12 +211,15 @@ __all__ = [
     "UsageReport",
     "VirtualClock",
     "Watch",
+    "Wrap",
     "arguments_hash",
     "configure",
     "events",
     "export_session",
     "import_session",
     "models",
+    "reload",
     "subagent",
+    "subagents",
     "tool",
 ]

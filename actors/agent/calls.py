@@ -19,7 +19,6 @@ from ..session.errors import InvalidValue
 from ..task.definition import Phase
 from . import results
 from .errors import ApprovalMismatch, CallNotWaiting, UnknownCall
-from .output import Bounded, OutputLimits
 from .tool import ToolResult
 
 KIND = "pi.tool"
@@ -108,7 +107,7 @@ def completion_of(memo: Any) -> Completion | None:
 def _result(value: Any) -> ToolResult:
     """Make a stored result of what was given, as if a tool had returned it."""
     try:
-        return results.as_result(results.returned(value, Bounded(""), None, (), OutputLimits()))
+        return results.as_returned(value)
     except (msgspec.ValidationError, TypeError, RecursionError) as error:
         raise InvalidValue(f"this cannot be the result of a call: {error}") from None
 

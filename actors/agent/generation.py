@@ -12,7 +12,7 @@ from typing import Any, cast
 import msgspec
 
 from ...chord import Draft
-from ...storage.records import Completed, Json, TaskRecord
+from ...storage.records import Completed, Json, JsonObject, TaskRecord
 from ..conversation.budget import pause
 from ..conversation.builtin import (
     AssistantEntry,
@@ -29,33 +29,33 @@ from ..conversation.settings import RetryPolicy, Settings
 from ..conversation.writes import RESET, reset_model
 from ..models import (
     AssistantMessage,
+    DeferredHandle,
     ErrorInfo,
     Model,
     ModelRequest,
     Models,
     Partial,
     ThinkingLevel,
-    ToolCall,
-    ToolResultMessage,
     UserMessage,
     current_sections,
     to_json,
     tool_calls,
 )
 from ..session.tx import BaseTx
-from ..task.definition import Phase, Task
+from ..task.definition import Phase, Task, encode
 from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
-from . import rounds
+from . import deferred, rounds
 from .asking import agent_of, ask, may_retry, retry_delay, seconds
 from .compaction import CompactionInput, CompactionReason, create_compaction, select_cut
+from .failover import fails_over, model_for
 from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
 from .prompt import Change, changes, render, wants_baseline
 from .pump import Pump
-from .registry import PromptInput
-from .responses import failure_text, storable
+from .registry import PromptInput, Resolved
+from .responses import failure_text, storable, unique_calls
 from .thresholds import Limits, due, largest, limits
 from .usage import count_message
 
@@ -91,6 +91,13 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         cutoff: int
         compacted: int | None = None
 
+    class Poll(Phase):
+        """Parked until ``at``, then its provider is asked whether the response is there. ``asked`` is the request."""
+
+        asked: JsonObject
+        handle: DeferredHandle
+        at: int
+
     Tools = rounds.Tools
 
     # --- phases
@@ -102,8 +109,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "model_error", text, text)
             return
         agent = await agent_of(run)
-        model = run.service(Models).get(agent.model) if agent.model is not None else None
-        if agent.model is None or model is None:
+        model = await model_for(run, agent)
+        if model is None:
             await _fail(run, "no_model", f"Model {agent.model or '(none chosen)'} is not available")
             return
         view = await _conversation(run).context()
@@ -131,7 +138,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             tx.goto(
                 self.Request(
                     attempt=state.attempt,
-                    model=model_ref(agent.model),
+                    model=model_ref(model.name),
                     thinking_level=agent.thinking_level,
                     cutoff=cutoff,
                     compacted=state.compacted,
@@ -148,26 +155,20 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             return
         view = await _conversation(run).context(at=state.cutoff)
         agent = await agent_of(run)
-        hooks = AgentHooks(run, agent)
-        message = unique_calls(await _stream(run, state, model, view, hooks))
-        message = storable(await hooks.after_response(message), message, model)
-        settings = run.service(Settings)
-        answering = message.stop_reason in ANSWERS
-        more = await hooks.on_yield(message) if answering and not tool_calls(message) else None
-        async with run.commit() as tx:
-            entry = await _store(tx, run, message)
-            if answering and tool_calls(message):
-                await rounds.start_round(tx, run, agent, entry, message=message, shown=view.messages)
-            elif answering:
-                await _answer(tx, run, entry, more)
-            elif may_retry(settings.retry, state.attempt, message.error):
-                await _retry(tx, run, state, settings.retry, message.error)
-            elif _overflows(message) and _may_compact(run, state, model, view):
-                await _compact_first(tx, run, "overflow", state.attempt, failure_text(message))
-            else:
-                text = _too_long(failure_text(message), view) if _overflows(message) else failure_text(message)
-                await _give_up(tx, run, "model_error", text)
-                tx.fail(text, result=GenerationOutcome(entry_id=entry))
+        message = await _stream(run, state, model, view, agent)
+        await _conclude(run, state, model, view, agent=agent, message=message)
+
+    async def poll(self, run: Run[None], state: Poll) -> None:
+        """Look for a response that its provider computes in the background."""
+        asked = msgspec.convert(state.asked, self.Request)
+        model = run.service(Models).get(model_name(asked.model))
+        if model is None:
+            await _fail(run, "no_model", f"Model {model_name(asked.model)} is not available")
+            return
+        message = await deferred.fetch(run, model, state.handle)
+        view = await _conversation(run).context(at=asked.cutoff)
+        agent = await agent_of(run)
+        await _conclude(run, asked, model, view, agent=agent, message=message, polled_at=state.at)
 
     async def tools(self, run: Run[None], state: rounds.Tools) -> None:
         """Go on after the tool round, or with the next call of a sequential one."""
@@ -177,7 +178,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             return
         message = await rounds.round_message(run, state)
         asked = rounds.verdict(len(tool_calls(message)), await run.outcomes(state.tools))
-        more = await _after_tools(run, message)
+        more = await rounds.after_round(run, message)
         async with run.commit() as tx:
             live = await tx.doc(LiveDoc, run.conversation_id)
             live.pop("tools", None)
@@ -197,6 +198,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
 
     async def abort(self, run: Run[None], state: Phase) -> None:
         """Keep what was shown, answer the calls that never started, settle the inputs as aborted."""
+        if isinstance(state, self.Poll):
+            await deferred.cancel(run, run.service(Models).get(model_name(state.asked["model"])), state.handle)
         async with run.commit() as tx:
             await take_partial(tx, run.conversation_id)
             if isinstance(state, self.Tools):
@@ -232,7 +235,7 @@ async def _shown_sections(run: Run[None], view: ContextView) -> dict[str, str]:
 
 
 async def _stream(
-    run: Run[None], state: Generation.Request, model: Model, view: ContextView, hooks: AgentHooks
+    run: Run[None], state: Generation.Request, model: Model, view: ContextView, agent: Resolved
 ) -> AssistantMessage:
     settings = run.service(Settings)
     provider = await run.snapshot(ProviderDoc, run.conversation_id) or {}
@@ -242,8 +245,9 @@ async def _stream(
         session_id=provider.get("sessionId"),
         timeout_s=seconds(settings.request_timeout_ms),
         idle_timeout_s=seconds(settings.idle_timeout_ms),
+        deferred=agent.deferred,
     )
-    request = await hooks.before_request(request)
+    request = await AgentHooks(run, agent).before_request(request)
     partial = Partial()
 
     async def flush() -> None:
@@ -258,21 +262,52 @@ async def _stream(
         await pump.stop()
 
 
-def unique_calls(message: AssistantMessage) -> AssistantMessage:
-    """Give every call of a message an id of its own, since some servers repeat them or send none."""
-    seen: set[str] = set()
-    content: list[Any] = []
-    for index, block in enumerate(message.content):
-        own = block
-        if isinstance(own, ToolCall):
-            if not own.id or own.id in seen:
-                own = msgspec.structs.replace(own, id=f"{own.id or 'call'}-{index}")
-            seen.add(own.id)
-        content.append(own)
-    return msgspec.structs.replace(message, content=content)
-
-
 # --- what follows from a response
+
+
+async def _conclude(
+    run: Run[None],
+    state: Generation.Request,
+    model: Model,
+    view: ContextView,
+    *,
+    agent: Resolved,
+    message: AssistantMessage,
+    polled_at: int = 0,
+) -> None:
+    """Store a response and decide what follows from it."""
+    if message.stop_reason == "deferred" and message.deferred is not None:
+        await _defer(run, state, message.deferred, polled_at)
+        return
+    hooks = AgentHooks(run, agent)
+    message = storable(await hooks.after_response(unique_calls(message)), message, model)
+    settings = run.service(Settings)
+    answering = message.stop_reason in ANSWERS
+    more = await hooks.on_yield(message) if answering and not tool_calls(message) else None
+    async with run.commit() as tx:
+        entry = await _store(tx, run, message)
+        live = await tx.doc(LiveDoc, run.conversation_id)
+        if answering and tool_calls(message):
+            await rounds.start_round(tx, run, agent, entry, message=message, shown=view.messages)
+        elif answering:
+            await _answer(tx, run, entry, more)
+        elif may_retry(settings.retry, state.attempt, message.error):
+            await _retry(tx, run, state, settings.retry, message.error)
+        elif _overflows(message) and _may_compact(run, state, model, view):
+            await _compact_first(tx, run, "overflow", state.attempt, failure_text(message))
+        elif fails_over(run, live, agent, model.name, message.error):
+            tx.goto(Generation.Prepare(compacted=state.compacted))
+        else:
+            text = _too_long(failure_text(message), view) if _overflows(message) else failure_text(message)
+            await _give_up(tx, run, "model_error", text)
+            tx.fail(text, result=GenerationOutcome(entry_id=entry))
+
+
+async def _defer(run: Run[None], state: Generation.Request, handle: DeferredHandle, polled_at: int) -> None:
+    at = deferred.poll_at(handle, run.now(), polled_at)
+    async with run.commit() as tx:
+        await deferred.show_poll(tx, run.conversation_id, state.attempt, at)
+        await tx.wait(until=at, then=Generation.Poll(asked=encode(state), handle=handle, at=at))
 
 
 async def _store(tx: RunTx, run: Run[None], message: AssistantMessage) -> int:
@@ -302,19 +337,6 @@ async def _say(tx: RunTx, run: Run[None], content: Json) -> None:
     if content is not None:
         message = to_json(UserMessage(content="", timestamp=run.now())) | {"content": content}
         await tx.append(UserEntry, model=[message])
-
-
-async def _after_tools(run: Run[None], message: AssistantMessage) -> Json:
-    """Ask the hooks, who get the round's results as the model will."""
-    hooks = AgentHooks(run, await agent_of(run))
-    return await hooks.after_tools(message, await _round_results(run, message)) if hooks.asked("after_tools") else None
-
-
-async def _round_results(run: Run[None], message: AssistantMessage) -> list[ToolResultMessage]:
-    view = await _conversation(run).context()
-    ids = {call.id for call in tool_calls(message)}
-    results = [one for one in view.messages if isinstance(one, ToolResultMessage) and one.tool_call_id in ids]
-    return results[-len(ids) :]
 
 
 def _runs(live: Draft, task: int) -> bool:

@@ -60,7 +60,7 @@ def returned(
     value: Any, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic], limits: OutputLimits
 ) -> Draft:
     """Make the result of a tool that returned. Raises for a value without a JSON form, or a ToolResult of wrong types."""
-    result = checked(value) if isinstance(value, ToolResult) else ToolResult(content=_content(value))
+    result = as_returned(value)
     remarks = [*diagnostics, *map(tidy, result.diagnostics)]
     content: list[Content]
     if result.content is None:
@@ -82,6 +82,11 @@ def returned(
         terminate=result.terminate,
         handoff=result.handoff,
     )
+
+
+def as_returned(value: Any) -> ToolResult:
+    """Give what a tool returned as a whole result. Raises as ``returned``."""
+    return checked(value) if isinstance(value, ToolResult) else ToolResult(content=_content(value))
 
 
 def checked(result: ToolResult) -> ToolResult:

@@ -9,14 +9,26 @@ from typing import cast
 import msgspec
 
 from ...chord import Draft
-from ...storage.records import Completed, EntryRecord, JsonObject, Outcome
+from ...storage.records import Completed, EntryRecord, Json, JsonObject, Outcome
 from ..conversation.builtin import AgentDoc, LiveDoc, ToolResultEntry, ToolSlot
+from ..conversation.handles import Conversation
 from ..conversation.settings import Settings
-from ..models import AssistantMessage, Message, ToolCall, current_tools, from_json, to_json, tool_calls
+from ..models import (
+    AssistantMessage,
+    Message,
+    ToolCall,
+    ToolResultMessage,
+    current_tools,
+    from_json,
+    to_json,
+    tool_calls,
+)
 from ..task.definition import Phase
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import results
+from .asking import agent_of
+from .hooks import AgentHooks
 from .registry import Resolved
 from .tooltask import ToolInput, ToolOutcome, ToolTask
 
@@ -123,6 +135,19 @@ def _slot(live: Draft, call_id: str) -> Draft | None:
 async def round_message(run: Run[None], state: Tools) -> AssistantMessage:
     """Give the message whose calls a round answers."""
     return _message(await run.entry(state.assistant))
+
+
+async def after_round(run: Run[None], message: AssistantMessage) -> Json:
+    """Ask the hooks whether they have something to say; they get the round's results as the model will."""
+    hooks = AgentHooks(run, await agent_of(run))
+    return await hooks.after_tools(message, await _results(run, message)) if hooks.asked("after_tools") else None
+
+
+async def _results(run: Run[None], message: AssistantMessage) -> list[ToolResultMessage]:
+    view = await Conversation(run.services, run.session, run.conversation_id).context()
+    ids = {call.id for call in tool_calls(message)}
+    found = [one for one in view.messages if isinstance(one, ToolResultMessage) and one.tool_call_id in ids]
+    return found[-len(ids) :]
 
 
 async def add_tools(tx: RunTx, conversation_id: int, names: Sequence[str]) -> None:

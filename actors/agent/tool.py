@@ -12,8 +12,9 @@ schema is needed. Proved by tests/actors/agent/test_tool.py.
 import inspect
 import re
 from collections.abc import Awaitable, Callable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_type_hints, overload
+from copy import copy
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Protocol, get_type_hints, overload
 
 import docstring_parser
 import msgspec
@@ -61,6 +62,15 @@ Approval = Literal["always"] | Callable[[ToolCall], bool | Awaitable[bool]]
 """Which calls of a tool wait for somebody's approval: all, or those for which a function says so."""
 
 
+class Around(Protocol):
+    """What ``Tool.around`` takes."""
+
+    def __call__(
+        self, context: "ToolContext", arguments: JsonObject, *, run: Callable[[JsonObject], Awaitable[Any]]
+    ) -> Awaitable[Any]:
+        """Execute a call, or have ``run`` do it."""
+
+
 class Tool:
     """A function with its declaration and policies.
 
@@ -90,6 +100,7 @@ class Tool:
         self.limits = limits or OutputLimits()
         self.timeout_s = _seconds(self.name, "timeout_s", timeout_s)
         self.approval = _approval(self.name, approval)
+        self._around: tuple[Around, ...] = ()
         self.approval_timeout_s = _seconds(self.name, "approval_timeout_s", approval_timeout_s)
         self._doc = docstring_parser.parse(inspect.getdoc(function) or "")
         self._description = description
@@ -121,6 +132,15 @@ class Tool:
         schema.pop("title", None)
         return ToolSpec(name=self.name, description=self.description, parameters=schema)
 
+    def around(self, function: "Around") -> "Tool":
+        """Give this tool with ``function(context, arguments, *, run)`` in place of its execution, which ``run(arguments)`` is.
+
+        Name, schema and policies stay. ``arguments`` are the call's, as JSON; what ``run`` gets is validated again.
+        """
+        wrapped = copy(self)
+        wrapped._around = (*self._around, function)
+        return wrapped
+
     def validate(self, arguments: JsonObject) -> dict[str, Any]:
         """Give a call's arguments as the function takes them. Raises InvalidArguments, in words for the model."""
         from pydantic import ValidationError
@@ -138,6 +158,12 @@ class Tool:
 
     async def run(self, context: "ToolContext", arguments: JsonObject) -> Any:
         """Execute a call with validated arguments. A sync function's thread cannot be cancelled, only left behind."""
+        run: Callable[[JsonObject], Awaitable[Any]] = partial(self._run, context)
+        for around in self._around:
+            run = partial(around, context, run=run)
+        return await run(arguments)
+
+    async def _run(self, context: "ToolContext", arguments: JsonObject) -> Any:
         kwargs = self.validate(arguments)
         given = (context,) if self._takes_context else ()
         if inspect.iscoroutinefunction(self.function):

@@ -50,7 +50,7 @@ from .messages import (
     to_json,
     tool_calls,
 )
-from .model import Factory, Model, Models, ModelUnavailable
+from .model import DeferringModel, Factory, Model, Models, ModelUnavailable
 from .partial import Appended, Change, Partial, Replaced, interrupted
 from .request import ModelRequest, current_sections, current_system, current_tools, system_update
 from .scripting import Pause, ScriptedModel
@@ -67,6 +67,7 @@ __all__ = [
     "Content",
     "Cost",
     "DeferredHandle",
+    "DeferringModel",
     "Delta",
     "Done",
     "ErrorInfo",

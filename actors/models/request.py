@@ -20,7 +20,7 @@ class ModelRequest(msgspec.Struct, kw_only=True, frozen=True):
     `max_tokens` bounds the answer (None: what the model allows). `timeout_s` bounds the whole request (None: no
     bound), `idle_timeout_s` the silence between two signs of life from the server (None: the model's default).
     `metadata["user_id"]` names the end user to the provider by an opaque id; `headers` are sent along. Neither may hold
-    secrets, since requests are recorded.
+    secrets, since requests are recorded. `deferred` lets a provider that can compute the answer in the background.
     """
 
     messages: Sequence[Message]
@@ -31,6 +31,7 @@ class ModelRequest(msgspec.Struct, kw_only=True, frozen=True):
     idle_timeout_s: float | None = None
     metadata: dict[str, str] = {}
     headers: dict[str, str] = {}
+    deferred: bool = False
 
 
 class Prompt:

@@ -78,10 +78,11 @@ class Run(Generic[I]):
         then: Phase,
         policy: JoinPolicy = "allSettled",
         until: int | None = None,
+        mail: bool = False,
     ) -> None:
         """Park until all of ``on`` have ended and ``until`` (ms) has come; then the handler of ``then`` runs."""
         async with self.commit() as tx:
-            await tx.wait(on, then=then, policy=policy, until=until)
+            await tx.wait(on, then=then, policy=policy, until=until, mail=mail)
 
     async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:
         """Create a task that this one owns."""

@@ -5,7 +5,8 @@ from itertools import pairwise, permutations
 import msgspec
 import perdure
 import pytest
-from perdure.actors.agent.generation import Generation, may_retry, retry_delay, unique_calls
+from perdure.actors.agent.generation import Generation, may_retry, retry_delay
+from perdure.actors.agent.responses import unique_calls
 from perdure.actors.conversation.builtin import LiveDoc, ProviderDoc
 from perdure.actors.models import (
     AssistantMessage,
