@@ -8,7 +8,7 @@
 Imports run downwards only. What is named here is the public interface; everything else may change.
 """
 
-from . import models
+from . import events, models
 from .actors.agent.calls import arguments_hash
 from .actors.agent.errors import (
     ApprovalMismatch,
@@ -26,19 +26,23 @@ from .actors.agent.reload import ReloadFailed, reload
 from .actors.agent.summaries import CompactionPlan, Decline, Summary
 from .actors.agent.tool import Tool, ToolResult, tool
 from .actors.agent.toolcontext import External, ToolContext
+from .actors.conversation.budget import Budget, BudgetState
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
 from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
+from .actors.conversation.ledger import UsageReport
 from .actors.conversation.settings import CompactionPolicy, ProgressPolicy, RetryPolicy, Settings
+from .actors.conversation.view import EventStream
 from .actors.models import Model, Models, ScriptedModel
 from .actors.runtime import ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock
 from .actors.session.documents import Doc
 from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
+    EntryNotVisible,
     InvalidValue,
     LineReentry,
     OwnershipRefused,
@@ -97,6 +101,8 @@ __all__ = [
     "AgentDoc",
     "Answer",
     "ApprovalMismatch",
+    "Budget",
+    "BudgetState",
     "CallNotWaiting",
     "Clock",
     "Compacted",
@@ -116,8 +122,10 @@ __all__ = [
     "DocumentMismatch",
     "Draft",
     "Entry",
+    "EntryNotVisible",
     "EntryQuery",
     "EntryRecord",
+    "EventStream",
     "Extension",
     "ExtensionInvalid",
     "External",
@@ -200,11 +208,13 @@ __all__ = [
     "UnknownCall",
     "UnknownRecord",
     "UsageDoc",
+    "UsageReport",
     "VirtualClock",
     "Watch",
     "Wrap",
     "arguments_hash",
     "configure",
+    "events",
     "export_session",
     "import_session",
     "models",

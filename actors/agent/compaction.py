@@ -29,6 +29,7 @@ from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx, Tx
 from .asking import agent_of, ask, may_retry, retry_delay, seconds
+from .failover import model_for
 from .hooks import AgentHooks
 from .responses import failure_text
 from .summaries import (
@@ -93,8 +94,8 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
         if await _waits_for_others(run):
             return
         agent = await agent_of(run)
-        model = run.service(Models).get(agent.model) if agent.model is not None else None
-        if agent.model is None or model is None:
+        model = await model_for(run, agent)
+        if model is None:
             await _fail(run, f"Model {agent.model or '(none chosen)'} is not available", "no_model")
             return
         view = await _conversation(run).context()
@@ -106,7 +107,7 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
         answer = await AgentHooks(run, agent).before_compact(_plan(run, cut))
         request = self.Summarize(
             attempt=1,
-            model=model_ref(agent.model),
+            model=model_ref(model.name),
             thinking_level=agent.thinking_level,
             max_tokens=sizes.summary,
             tail=max(entry.id for entry in view.entries),
@@ -202,7 +203,7 @@ async def _waits_for_others(run: Run[CompactionInput]) -> bool:
 def _plan(run: Run[CompactionInput], cut: Range) -> CompactionPlan:
     return CompactionPlan(
         reason=run.input.reason,
-        entries=cut.entries,
+        entries=list(cut.entries),
         messages=cut.messages,
         first_kept=cut.first_kept,
         instructions=run.input.instructions,

@@ -7,12 +7,13 @@ tests/actors/agent/test_generation.py.
 """
 
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, cast
 
 import msgspec
 
 from ...chord import Draft
 from ...storage.records import Completed, Json, JsonObject, TaskRecord
+from ..conversation.budget import pause
 from ..conversation.builtin import (
     AssistantEntry,
     LiveDoc,
@@ -36,6 +37,7 @@ from ..models import (
     Partial,
     ThinkingLevel,
     UserMessage,
+    current_sections,
     to_json,
     tool_calls,
 )
@@ -50,7 +52,7 @@ from .compaction import CompactionInput, CompactionReason, create_compaction, se
 from .failover import fails_over, model_for
 from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
-from .prompt import Change, changes, render, shown_sections, wants_baseline
+from .prompt import Change, changes, render, wants_baseline
 from .pump import Pump
 from .registry import PromptInput, Resolved
 from .responses import failure_text, storable, unique_calls
@@ -120,10 +122,12 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         planned = changes(view, sections, [tool.spec for tool in agent.tools], run.now())
         need = None if state.compacted is not None else _need(run, model, view, planned)
         async with run.commit() as tx:
+            if await _pause(tx, run):
+                return
             if need == "blocking":
                 await _compact_first(tx, run, "threshold", state.attempt)
                 return
-            cutoff = max(entry.id for entry in view.entries)
+            cutoff = cast("int", view.newest)  # what is answered stands in an entry
             for change in planned:
                 said = None if change.message is None else [to_json(change.message)]
                 cutoff = (await tx.append(SystemEntry, model=said, edits=change.edits or None)).id
@@ -223,11 +227,11 @@ def _conversation(run: Run[None]) -> Conversation:
 async def _shown_sections(run: Run[None], view: ContextView) -> dict[str, str]:
     """Give the sections in effect: right after a head, those from before it, which a section that fails now falls back on."""
     if view.head is None or not wants_baseline(view):
-        return shown_sections(view.messages)
+        return current_sections(view.messages)
     conversation = _conversation(run)
     newest = (await conversation.entries(limit=100)).items
     before = next((entry.id for entry in newest if entry.id < view.head.id), None)
-    return {} if before is None else shown_sections((await conversation.context(at=before)).messages)
+    return {} if before is None else current_sections((await conversation.context(at=before)).messages)
 
 
 async def _stream(
@@ -354,6 +358,15 @@ async def _fail(run: Run[None], reason: str, message: str, detail: Json = None) 
     async with run.commit() as tx:
         await _give_up(tx, run, reason, detail)
         tx.fail(message, detail={"reason": reason})
+
+
+async def _pause(tx: RunTx, run: Run[None]) -> bool:
+    """End the run where a budget forbids to ask the model; its inputs get no answer, what is queued stays."""
+    reached = await pause(tx, run.conversation_id)
+    if reached is not None:
+        await _give_up(tx, run, "budget", reached)
+        tx.abort("budget")
+    return reached is not None
 
 
 async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) -> None:

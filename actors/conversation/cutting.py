@@ -18,20 +18,25 @@ from ..models import (
     estimate_tokens,
     tool_calls,
 )
-from .context import ContextView, settle_calls
+from .context import ContextView
+from .rounds import Rounds
 
 
 class Range(msgspec.Struct, frozen=True, kw_only=True):
     """What a summary replaces: ``entries``, the head marker first, and what they say; ``first_kept`` comes next."""
 
     first_kept: int
-    entries: list[EntryRecord]
-    contributions: list[list[Message]]
+    entries: Sequence[EntryRecord]
+    contributions: Sequence[Sequence[Message]]
 
     @property
     def messages(self) -> list[Message]:
         """What the entries say, each call followed by its result."""
-        return settle_calls([message for contribution in self.contributions for message in contribution])
+        rounds = Rounds()
+        for contribution in self.contributions:
+            for message in contribution:
+                rounds.add(message)
+        return [*rounds.settled.items, *rounds.tail()]
 
     def new_tokens(self) -> int:
         """Estimate what a summary would take the place of for the first time: not the prompt, which is written anew."""

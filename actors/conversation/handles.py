@@ -29,12 +29,14 @@ from ..session.directory import core_of, directory
 from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
+from ..session.forks import visible_entry
 from ..session.publication import Publication
-from ..session.read import between_commits, snapshot
+from ..session.read import between_commits, snapshot, snapshot_as_of
 from ..session.tx import Entry
 from ..session.watch import watch_document
 from ..task.ref import TaskRef
 from ..task.tx import Tx
+from .budget import Budget, BudgetDoc, BudgetState, SessionBudgetDoc, set_budget
 from .builtin import LiveDoc
 from .calls import Calls
 from .choice import Agent, configure
@@ -47,14 +49,17 @@ from .inbox import (
     Withdrawal,
     content_json,
     heal_run,
+    resume,
     submit_input,
     submit_write,
     withdraw,
     withdraw_inputs,
 )
+from .ledger import UsageReport, all_conversations, only, report
+from .ledger import subtree as below
 from .settings import Settings
 from .transcripts import Transcripts
-from .view import watch_conversation
+from .view import EventStream, watch_conversation, watch_conversation_events
 from .writes import RESET, reset_model, write_draft
 
 
@@ -170,7 +175,8 @@ class Conversation(_Handle):
 
         While a run is active, "steer" joins it after the current tool round, "follow_up" starts the next run, "reject"
         raises ConversationBusy. A ``request_id`` makes sending it again harmless: the first submission is returned.
-        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed.
+        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed; OwnershipRefused for a subagent's
+        conversation when the call that owns it has ended.
         """
         async with self.commit() as tx:
             record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id)
@@ -270,6 +276,20 @@ class Conversation(_Handle):
     def _calls(self) -> Calls:
         return self._services.get(Calls)  # type: ignore[type-abstract]
 
+    async def fork(self, at: int | None = None, *, agent: Agent | None = None) -> "Conversation":
+        """Create a conversation that shares this one's history up to entry ``at``, inclusive (default: the newest entry).
+
+        It starts idle, with an agent as of that entry, changed by ``agent``, copies of the documents whose definition
+        says so, and an identity of its own at providers. It costs the same however long the history is, and at any
+        time: calls that are open at the entry count as interrupted in the fork, and work below this conversation stays
+        here. Raises EntryNotVisible, InvalidValue, UnknownRecord, SessionFailed.
+        """
+        async with self.commit() as tx:
+            record = await tx.fork(at=at)
+            if agent is not None:
+                await configure(tx, record.id, agent)
+        return Conversation(self._services, self._session, record.id)
+
     async def abort(self, *, background: bool = False) -> None:
         """Withdraw queued inputs, abort foreground work, and return when the conversation is idle.
 
@@ -294,23 +314,60 @@ class Conversation(_Handle):
         await until(core, lambda: not any(_live_work(core, self.id, background=background)))
 
     async def context(self, *, at: int | None = None) -> ContextView:
-        """Derive what a model would be sent now, or as of entry ``at`` of the active range. Raises InvalidValue."""
+        """Derive what a model would be sent now, or as of any entry ``at`` that the conversation shows.
+
+        Raises EntryNotVisible, UnknownRecord, InvalidValue.
+        """
         if at is not None:
             whole("at, an entry's id,", at)
         core = await self._core()
         return await core.part(Transcripts, Transcripts).context(self.id, at)
 
-    async def entries(self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None) -> Page[EntryRecord]:
-        """Page the whole visible history, newest first by default. Raises UnknownRecord."""
+    async def entries(
+        self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None, at: int | None = None
+    ) -> Page[EntryRecord]:
+        """Page the whole visible history, or what there was of it at entry ``at``; newest first by default.
+
+        Raises UnknownRecord, EntryNotVisible.
+        """
         core = await self._core()
         await core.drained()
         await self._exists(core)
-        query = EntryQuery(conversation_id=self.id, order=order)
+        if at is not None:
+            await visible_entry(core, self.id, whole("at, an entry's id,", at))
+        query = EntryQuery(conversation_id=self.id, max_entry_id=at, order=order)
         return await core.storage.scan_entries(core.key, query, limit, cursor)
+
+    async def usage(self, *, subtree: bool = False) -> UsageReport:
+        """Sum up what the conversation has spent; with ``subtree``, its subagents, and theirs, too."""
+        core = await self._core()
+        await self._exists(core)
+        return await report(core, below(core, self.id) if subtree else only(self.id))
+
+    async def set_budget(self, budget: Budget | None) -> None:
+        """Cap what this conversation and all below it may spend, or lift the cap (None). Raises InvalidValue.
+
+        Where a budget was exhausted and no longer is, what had been queued goes on.
+        """
+        async with self.commit() as tx:
+            await self._exists(tx.core)
+            held_up = await set_budget(tx, self.id, budget, lambda: report(tx.core, below(tx.core, self.id)))
+            await resume(tx, held_up)
+
+    async def budget(self) -> BudgetState | None:
+        """Read the budget that was set for this conversation, with what was spent under it."""
+        return cast("BudgetState | None", await self.snapshot(BudgetDoc))
 
     async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
         """Read one of the conversation's documents, as committed; None when there is none."""
         return await snapshot(await self._core(), doc, self.id, key=key)
+
+    async def snapshot_as_of(self, doc: Doc[Any], at: int, *, key: str | None = None) -> Any:
+        """Read a rewindable document as it was when entry ``at`` had been committed; None when there was none.
+
+        Raises EntryNotVisible, DocumentMismatch, InvalidValue.
+        """
+        return await snapshot_as_of(await self._core(), doc, self.id, at, key=key)
 
     async def watch_doc(self, doc: Doc[Any], *, key: str | None = None) -> Watch | None:
         """Watch one of the conversation's documents; None when there is none."""
@@ -319,6 +376,13 @@ class Conversation(_Handle):
     async def watch(self) -> Watch:
         """Watch the conversation: its active entries and built-in documents as one JSON value (see ``view``)."""
         return await watch_conversation(await self._core(), self.id)
+
+    async def watch_events(self) -> EventStream:
+        """Watch what happens in the conversation, as typed events with a snapshot first (see ``events``).
+
+        A stream ends with the session's life; to go on, watch again.
+        """
+        return await watch_conversation_events(await self._core(), self.id)
 
     async def live(self) -> JsonObject:
         """Read what runs now: ``pi.live``."""
@@ -415,9 +479,28 @@ class Session(_Handle):
         await ref.record()
         return ref
 
+    async def usage(self) -> UsageReport:
+        """Sum up what all conversations have spent, each read at its own point."""
+        core = await self._core()
+        return await report(core, all_conversations(core))
+
+    async def set_budget(self, budget: Budget | None) -> None:
+        """Cap what the whole session may spend, or lift the cap (see ``Conversation.set_budget``)."""
+        async with self.commit() as tx:
+            held_up = await set_budget(tx, None, budget, lambda: report(tx.core, all_conversations(tx.core)))
+            await resume(tx, held_up)
+
+    async def budget(self) -> BudgetState | None:
+        """Read the session's budget, with what was spent under it."""
+        return cast("BudgetState | None", await self.snapshot(SessionBudgetDoc))
+
     async def snapshot(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
         """Read a document as committed; None when there is none."""
         return await snapshot(await self._core(), doc, scope_id, key=key)
+
+    async def watch_doc(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Watch | None:
+        """Watch a document of the session, or of the conversation or task ``scope_id``; None when there is none."""
+        return await watch_document(await self._core(), doc, scope_id, key=key)
 
     async def tasks(self) -> list[TaskRecord]:
         """List the live tasks."""

@@ -16,6 +16,7 @@ from ..models import Content, Image, UserMessage, to_json
 from ..models.repair import valid_json
 from ..session.errors import InvalidValue, UnknownRecord
 from ..session.tx import BaseTx
+from .budget import pause
 from .builtin import InboxDoc, LiveDoc, UserEntry
 from .errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge
 from .settings import QueueMode, Settings
@@ -25,7 +26,7 @@ log = structlog.get_logger("perdure.conversation")
 
 UserInput = str | list[Content]
 WhenBusy = Literal["steer", "follow_up", "reject"]
-Boundary = Literal["postTools", "final"]
+Boundary = Literal["postTools", "final", "paused"]
 Withdrawal = Literal["aborted", "already_placed", "settled", "not_found"]
 
 MODES = {"steer": "steer", "follow_up": "followUp"}
@@ -82,7 +83,7 @@ async def submit_input(
     """Admit an input: placed with a run at once when the conversation is idle and nothing waits, else queued.
 
     A request id that the conversation knows gives the earlier submission and writes nothing.
-    Raises ConversationBusy, SubmissionTooLarge, InboxFull, RequestIdReused, UnknownRecord, InvalidValue.
+    Raises ConversationBusy, SubmissionTooLarge, InboxFull, RequestIdReused, UnknownRecord, OwnershipRefused, InvalidValue.
     """
     if when_busy not in get_args(WhenBusy):
         raise InvalidValue(f"when_busy is one of {', '.join(get_args(WhenBusy))}, not {when_busy!r}")
@@ -91,6 +92,7 @@ async def submit_input(
     known = await _known_request(tx, conversation_id, "input", request_id)
     if known is not None:
         return known
+    await _check_owner(tx, conversation_id)
     item = {"mode": MODES.get(when_busy, "followUp"), "content": value}
     return await _admit(tx, conversation_id, "input", item, request_id, reject=when_busy == "reject")
 
@@ -112,6 +114,13 @@ async def submit_write(
 async def _check_target(tx: BaseTx, conversation_id: int) -> None:
     if await tx.conversation(conversation_id) is None:
         raise UnknownRecord("conversation", conversation_id)
+
+
+async def _check_owner(tx: BaseTx, conversation_id: int) -> None:
+    """Refuse work under an owner that has ended or is about to: nobody would wait for it."""
+    record = await tx.conversation(conversation_id)
+    if record is not None and record.owner is not None:
+        await tx.owner(record.owner.task_id)
 
 
 async def _known_request(
@@ -197,10 +206,12 @@ def select(
 ) -> list[JsonObject]:
     """Choose the queued items that a boundary places: all writes, then inputs, each in id order.
 
-    Steers are taken at both boundaries, follow-ups at the final one.
+    Steers are taken after a tool round and at the final boundary, follow-ups at the final one; where a budget has paused the
+    conversation, inputs wait.
     """
-    modes = {"steer": steering} if boundary == "postTools" else {"steer": steering, "followUp": follow_up}
-    inputs = [item for mode, queue in modes.items() for item in _first(items, mode, queue)]
+    taken = {"postTools": ("steer",), "final": ("steer", "followUp"), "paused": ()}[boundary]
+    modes = {"steer": steering, "followUp": follow_up}
+    inputs = [item for mode in taken for item in _first(items, mode, modes[mode])]
     return sorted(_first(items, "write", "all"), key=_item_id) + sorted(inputs, key=_item_id)
 
 
@@ -251,7 +262,8 @@ async def after_tools(tx: BaseTx, conversation_id: int) -> bool:
         await end_run(tx, conversation_id, "reset")
         await final_boundary(tx, conversation_id)
         return False
-    placed = await place_selected(tx, conversation_id, "postTools")
+    paused = await pause(tx, conversation_id)
+    placed = await place_selected(tx, conversation_id, "paused" if paused else "postTools")
     live = await tx.doc(LiveDoc, conversation_id)
     live["run"]["inputs"].extend(placed.inputs)
     return True
@@ -259,10 +271,20 @@ async def after_tools(tx: BaseTx, conversation_id: int) -> bool:
 
 async def final_boundary(tx: BaseTx, conversation_id: int) -> Placed:
     """Where a run has ended, or none was: place what waits for that and begin a run for the inputs among it."""
-    placed = await place_selected(tx, conversation_id, "final")
+    paused = await pause(tx, conversation_id)
+    placed = await place_selected(tx, conversation_id, "paused" if paused else "final")
     if placed.inputs:
         await start_run(tx, conversation_id, placed.inputs)
     return placed
+
+
+async def resume(tx: BaseTx, conversations: Iterable[int]) -> None:
+    """Go on with what waits in conversations that a budget had paused, unless they are busy or another one pauses them."""
+    for conversation in conversations:
+        await heal_run(tx, conversation)
+        inbox = await tx.doc(InboxDoc, conversation)
+        if inbox["items"] and "run" not in await tx.doc(LiveDoc, conversation):
+            await final_boundary(tx, conversation)
 
 
 # --- settlement

@@ -2,13 +2,17 @@
 
 from typing import Any, Generic, TypeVar, cast
 
+from ...chord import Watch
 from ...storage.records import Completed, TaskRecord, Terminal
 from ..session.arguments import whole
 from ..session.commit import Commit
 from ..session.directory import core_of
+from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import InvalidValue, UnknownRecord
+from ..session.read import snapshot
 from ..session.tx import BaseTx
+from ..session.watch import watch_document
 from .definition import decode
 from .errors import TaskUnsuccessful
 
@@ -57,6 +61,14 @@ class TaskRef(Generic[R]):
         if not isinstance(outcome, Completed):
             raise TaskUnsuccessful(self.id, outcome)
         return cast("R", decode(outcome.result, self._result_type))
+
+    async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
+        """Read one of the task's documents, as committed; None when there is none, or the task has ended."""
+        return await snapshot(await core_of(self._services, self.session), doc, self.id, key=key)
+
+    async def watch_doc(self, doc: Doc[Any], *, key: str | None = None) -> Watch | None:
+        """Watch one of the task's documents, which ends "retired" with the task; None when there is none."""
+        return await watch_document(await core_of(self._services, self.session), doc, self.id, key=key)
 
     async def abort(self) -> bool:
         """Mark the task for abort, durably; False when it had ended. Does not wait for its end."""

@@ -6,7 +6,7 @@ import perdure
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from perdure.actors.agent.prompt import changes, plan, shown_sections, wants_baseline
+from perdure.actors.agent.prompt import changes, plan, wants_baseline
 from perdure.actors.agent.registry import Registry
 from perdure.actors.conversation.context import derive
 from perdure.actors.models import (
@@ -16,6 +16,7 @@ from perdure.actors.models import (
     ToolSpec,
     UserMessage,
     call,
+    current_sections,
     current_system,
     current_tools,
     from_json,
@@ -113,7 +114,7 @@ def test_replaying_what_was_planned_gives_what_was_wanted_in_its_order(steps):
     messages: list = []
     for now, (sections, tools) in enumerate(steps):
         messages += plan(messages, sections, tools, now)
-        assert list(shown_sections(messages).items()) == list(sections.items())
+        assert list(current_sections(messages).items()) == list(sections.items())
         assert current_tools(messages) == tools
         assert current_system(messages) == "\n\n".join(sections.values())
         assert plan(messages, sections, tools, now + 1) == []
@@ -149,7 +150,7 @@ def test_whatever_heads_cut_away_the_prompt_is_what_is_wanted_and_comes_first(st
         view = derive(entries)
         entries = written(entries, changes(view, sections, tools, now))
         after = derive(entries)
-        assert list(shown_sections(after.messages).items()) == list(sections.items())
+        assert list(current_sections(after.messages).items()) == list(sections.items())
         assert current_tools(after.messages) == tools
         if view.head is not None and wants_baseline(view) and (sections or tools):
             answered = any(one.id > view.head.id for one in view.entries)
