@@ -26,6 +26,7 @@ from .actors.session.documents import Doc
 from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
+    EntryNotVisible,
     InvalidValue,
     LineReentry,
     OwnershipRefused,
@@ -98,6 +99,7 @@ __all__ = [
     "DocumentMismatch",
     "Draft",
     "Entry",
+    "EntryNotVisible",
     "EntryQuery",
     "EntryRecord",
     "Extension",

@@ -70,9 +70,14 @@ BUILT_IN = (LiveDoc, InboxDoc, UsageDoc, ProviderDoc, AgentDoc)
 
 
 async def create_documents(tx: BaseTx, record: ConversationRecord) -> None:
-    """Create the built-in documents in the commit that creates a conversation; an owned one copies its owner's agent."""
+    """Create the built-in documents in the commit that creates a conversation.
+
+    Of its agent, a fork has a copy as of its fork point, and an owned conversation gets one of its owner's.
+    """
     for doc in (LiveDoc, InboxDoc, UsageDoc, ProviderDoc):
         await tx.doc(doc, record.id)
+    if AgentDoc.address(record.id, None) in tx.copies:
+        return
     agent = await tx.doc(AgentDoc, record.id)
     if record.owner is not None:
         agent.update((await tx.doc(AgentDoc, record.owner.conversation_id)).to_json())

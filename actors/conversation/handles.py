@@ -29,7 +29,8 @@ from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
 from ..session.publication import Publication
-from ..session.read import between_commits, snapshot
+from ..session.forks import visible_entry
+from ..session.read import between_commits, snapshot, snapshot_as_of
 from ..session.watch import watch_document
 from ..task.ref import TaskRef
 from ..task.tx import Tx
@@ -164,6 +165,20 @@ class Conversation(_Handle):
         async with self.commit() as tx:
             await configure(tx, self.id, agent)
 
+    async def fork(self, at: int | None = None, *, agent: Agent | None = None) -> "Conversation":
+        """Create a conversation that shares this one's history up to entry ``at``, inclusive (default: the newest entry).
+
+        It starts idle, with an agent as of that entry, changed by ``agent``, copies of the documents whose definition
+        says so, and an identity of its own at providers. It costs the same however long the history is, and at any
+        time: calls that are open at the entry count as interrupted in the fork, and work below this conversation stays
+        here. Raises EntryNotVisible, InvalidValue, UnknownRecord, SessionFailed.
+        """
+        async with self.commit() as tx:
+            record = await tx.fork(at=at)
+            if agent is not None:
+                await configure(tx, record.id, agent)
+        return Conversation(self._services, self._session, record.id)
+
     async def abort(self) -> None:
         """Withdraw queued inputs, abort foreground work, and return when the conversation is idle."""
         core = await self._core()
@@ -182,23 +197,40 @@ class Conversation(_Handle):
         await until(core, lambda: not core.forest.ownership.has_work(self.id))
 
     async def context(self, *, at: int | None = None) -> ContextView:
-        """Derive what a model would be sent now, or as of entry ``at`` of the active range. Raises InvalidValue."""
+        """Derive what a model would be sent now, or as of any entry ``at`` that the conversation shows.
+
+        Raises EntryNotVisible, UnknownRecord, InvalidValue.
+        """
         if at is not None:
             whole("at, an entry's id,", at)
         core = await self._core()
         return await core.part(Transcripts, Transcripts).context(self.id, at)
 
-    async def entries(self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None) -> Page[EntryRecord]:
-        """Page the whole visible history, newest first by default. Raises UnknownRecord."""
+    async def entries(
+        self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None, at: int | None = None
+    ) -> Page[EntryRecord]:
+        """Page the whole visible history, or what there was of it at entry ``at``; newest first by default.
+
+        Raises UnknownRecord, EntryNotVisible.
+        """
         core = await self._core()
         await core.drained()
         await self._exists(core)
-        query = EntryQuery(conversation_id=self.id, order=order)
+        if at is not None:
+            await visible_entry(core, self.id, whole("at, an entry's id,", at))
+        query = EntryQuery(conversation_id=self.id, max_entry_id=at, order=order)
         return await core.storage.scan_entries(core.key, query, limit, cursor)
 
     async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
         """Read one of the conversation's documents, as committed; None when there is none."""
         return await snapshot(await self._core(), doc, self.id, key=key)
+
+    async def snapshot_as_of(self, doc: Doc[Any], at: int, *, key: str | None = None) -> Any:
+        """Read a rewindable document as it was when entry ``at`` had been committed; None when there was none.
+
+        Raises EntryNotVisible, DocumentMismatch, InvalidValue.
+        """
+        return await snapshot_as_of(await self._core(), doc, self.id, at, key=key)
 
     async def watch_doc(self, doc: Doc[Any], *, key: str | None = None) -> Watch | None:
         """Watch one of the conversation's documents; None when there is none."""

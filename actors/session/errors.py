@@ -41,6 +41,19 @@ class UnknownRecord(PerdureError):
         self.id = id
 
 
+class EntryNotVisible(UnknownRecord):
+    """A conversation does not show this entry: it does not exist, or lies behind a fork point or in another conversation.
+
+    Nothing was changed. ``id`` is the entry's, ``conversation_id`` the conversation's.
+    """
+
+    def __init__(self, id: int, conversation_id: int) -> None:
+        PerdureError.__init__(self, f"entry {id} is not visible in conversation {conversation_id}")
+        self.kind = "entry"
+        self.id = id
+        self.conversation_id = conversation_id
+
+
 class OwnershipRefused(PerdureError):
     """New work named an owner that cannot own it: missing, elsewhere, marked or finished. Nothing was changed."""
 
