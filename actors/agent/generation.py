@@ -38,6 +38,7 @@ from ..models import (
     Partial,
     ThinkingLevel,
     ToolCall,
+    current_sections,
     current_tools,
     from_json,
     to_json,
@@ -50,7 +51,7 @@ from ..task.run import Run
 from ..task.tx import RunTx
 from . import results
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
-from .prompt import plan, render, shown_sections
+from .prompt import plan, render
 from .pump import Pump
 from .registry import PromptInput, Registry, Resolved
 from .responses import broken_off, said, storable
@@ -100,14 +101,14 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "no_model", f"Model {agent.model or '(none chosen)'} is not available")
             return
         view = await _conversation(run).context()
-        shown = shown_sections(view.messages)
+        shown = current_sections(view.messages)
         given = PromptInput(
             session=run.session, conversation_id=run.conversation_id, agent=agent, snapshot=run.snapshot
         )
         sections = await render(agent.sections, given, shown)
         planned = plan(view.messages, sections, [tool.spec for tool in agent.tools], run.now())
         async with run.commit() as tx:
-            cutoff = max(entry.id for entry in view.entries)
+            cutoff = cast("int", view.newest)  # what is answered stands in an entry
             for message in planned:
                 cutoff = (await tx.append(SystemEntry, model=[to_json(message)])).id
             live = await tx.doc(LiveDoc, run.conversation_id)

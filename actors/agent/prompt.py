@@ -9,7 +9,7 @@ from collections.abc import Sequence
 import structlog
 
 from ...chord import valid_text
-from ..models import Message, SystemMessage, ToolRef, ToolSpec, current_tools
+from ..models import Message, SystemMessage, ToolRef, ToolSpec, current_sections, current_tools
 from .registry import PromptInput, Section
 
 log = structlog.get_logger("perdure.agent")
@@ -43,23 +43,11 @@ async def _render(section: Section, given: PromptInput) -> str | None:
     return f"<{section.key}>\n{text}\n</{section.key}>"
 
 
-def shown_sections(messages: Sequence[Message]) -> dict[str, str]:
-    """Replay the system messages of a transcript into the sections in effect, in order."""
-    shown: dict[str, str] = {}
-    for message in messages:
-        for name, text in (message.sections or {}).items() if isinstance(message, SystemMessage) else ():
-            if text is None:
-                shown.pop(name, None)
-            else:
-                shown[name] = text
-    return shown
-
-
 def plan(
     messages: Sequence[Message], sections: dict[str, str], tools: Sequence[ToolSpec], now: int
 ) -> list[SystemMessage]:
     """Decide which system messages lead from what ``messages`` have shown to what is wanted; none when nothing changed."""
-    planned = _plan_sections(shown_sections(messages), sections)
+    planned = _plan_sections(current_sections(messages), sections)
     removed, added = _plan_tools(current_tools(messages), tools)
     if not removed and not added:
         return [SystemMessage(sections=change, timestamp=now) for change in planned]

@@ -1,7 +1,7 @@
 """Conversations: what is said, what is queued, and what a model gets to see of it.
 
     settings, builtin, choice     policies; built-in documents and entries; what is chosen for a conversation
-    context, transcripts          from entries to messages; active transcripts in memory
+    rounds, context, transcripts  calls and results; from entries to messages; active transcripts in memory
     inbox                         admission, boundaries and settlement of submissions
     view, handles                 the replicated view; what applications hold
 

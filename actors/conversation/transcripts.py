@@ -6,45 +6,64 @@ decoded once. Proved by tests/actors/conversation/test_transcripts.py.
 
 import asyncio
 
-import msgspec
-
 from ...storage.contract import EntryQuery
 from ...storage.records import EntryRecord
+from ..models.growing import Growing
 from ..session.core import SessionCore
 from ..session.errors import UnknownRecord
+from ..session.forks import visible_entry
 from ..session.publication import Publication
-from .context import ContextView, Decoded, active_range, decode, derive
+from .context import ContextView, Decoded, Derivation, active_range, decode, derive, place_in
 
 MAX_KEPT = 64
 PAGE = 256
 
 
 class _Kept:
-    """A kept active range, and what its entries say as far as somebody has asked."""
+    """A kept active range, what its entries say as far as somebody has asked, and the context that they make."""
 
     def __init__(self, entries: list[EntryRecord]) -> None:
-        self.entries = entries
         self._decoded: dict[int, Decoded] = {}
-        self._view: ContextView | None = None
-        """The context at the end of the range."""
+        self.move(entries)
+
+    def move(self, entries: list[EntryRecord]) -> None:
+        """Take over another range, a later one."""
+        self.entries = Growing(entries)
+        self._decoded = {entry.id: self._decoded[entry.id] for entry in entries if entry.id in self._decoded}
+        self._derivation = Derivation(self.entries, self.decoded)
+
+    def add(self, entry: EntryRecord) -> None:
+        """Grow by an entry without a head."""
+        self.entries.items.append(entry)
+
+    @property
+    def first(self) -> EntryRecord | None:
+        """The head marker, or the oldest entry."""
+        return self.entries.items[0] if self.entries.items else None
+
+    @property
+    def newest(self) -> int:
+        """The highest id; 0 when the range is empty."""
+        return max((entry.id for entry in (*self.entries.items[:1], *self.entries.items[-1:])), default=0)
+
+    def shows(self, at: int) -> bool:
+        """Whether this is the range that was active when entry ``at``, which is one of it, was the newest."""
+        return place_in(self.entries.items, at) is not None and not self.begins_after(at)
 
     def begins_after(self, at: int) -> bool:
         """Whether another range was active when ``at`` was the newest entry."""
-        return bool(self.entries) and self.entries[0].head is not None and self.entries[0].id > at
+        first = self.first
+        return first is not None and first.head is not None and first.id > at
 
     def as_of(self, at: int | None) -> list[EntryRecord]:
         """Give the entries up to ``at``."""
-        return list(self.entries) if at is None else [entry for entry in self.entries if entry.id <= at]
+        return [entry for entry in self.entries.items if at is None or entry.id <= at]
 
     def context(self, at: int | None) -> ContextView:
         """Derive the context up to ``at``: a request asks for the one that its preparation has looked at."""
-        if at is not None and any(entry.id > at for entry in self.entries[-1:]):
+        if at is not None and at < self.newest:
             return derive(self.as_of(at), self.decoded)
-        if self._view is None:
-            self._view = derive(self.entries, self.decoded)
-        view = self._view
-        lists = {name: list(getattr(view, name)) for name in ("entries", "contributions", "messages")}
-        return msgspec.structs.replace(view, **lists)
+        return self._derivation.view()
 
     def decoded(self, entry: EntryRecord) -> Decoded:
         """Decode one of the entries, once. Raises MessageInvalid."""
@@ -52,17 +71,6 @@ class _Kept:
         if known is None:
             known = self._decoded[entry.id] = decode(entry)
         return known
-
-    def add(self, entry: EntryRecord) -> None:
-        """Grow by an entry without a head."""
-        self.entries.append(entry)
-        self._view = None
-
-    def move(self, entries: list[EntryRecord]) -> None:
-        """Take over another range, a later one."""
-        self.entries = entries
-        self._decoded = {entry.id: self._decoded[entry.id] for entry in entries if entry.id in self._decoded}
-        self._view = None
 
 
 class Transcripts:
@@ -84,11 +92,15 @@ class Transcripts:
         return kept.as_of(at)
 
     async def context(self, conversation_id: int, at: int | None = None) -> ContextView:
-        """Derive what a model would be sent now, or as of entry ``at``. Raises UnknownRecord, MessageInvalid."""
+        """Derive what a model would be sent now, or as of entry ``at``.
+
+        Raises UnknownRecord, EntryNotVisible, MessageInvalid.
+        """
         kept = await self._range(conversation_id)
-        if at is not None and kept.begins_after(at):
-            return derive(await self._read(conversation_id, at))
-        return kept.context(at)
+        if at is None or kept.shows(at):
+            return kept.context(at)
+        await visible_entry(self._core, conversation_id, at)
+        return derive(await self._read(conversation_id, at))
 
     async def _range(self, conversation_id: int) -> _Kept:
         await self._core.drained()
@@ -137,12 +149,12 @@ class Transcripts:
 
     def _add(self, entry: EntryRecord) -> None:
         kept = self._kept.get(entry.conversation_id)
-        if kept is None or not all(entry.id > known.id for known in (kept.entries[:1] + kept.entries[-1:])):
+        if kept is None or entry.id <= kept.newest:
             return
         if entry.head is None:
             kept.add(entry)
-        elif entry.head >= _first(kept.entries[0] if kept.entries else None):
-            kept.move(active_range([*kept.entries, entry], entry))
+        elif entry.head >= _first(kept.first):
+            kept.move(active_range([*kept.entries.items, entry], entry))
         else:
             del self._kept[entry.conversation_id]  # it keeps more than is here
 

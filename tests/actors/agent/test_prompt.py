@@ -6,7 +6,7 @@ import perdure
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from perdure.actors.agent.prompt import plan, shown_sections
+from perdure.actors.agent.prompt import plan
 from perdure.actors.models import (
     AssistantMessage,
     SystemMessage,
@@ -14,6 +14,7 @@ from perdure.actors.models import (
     ToolSpec,
     UserMessage,
     call,
+    current_sections,
     current_system,
     current_tools,
     from_json,
@@ -97,7 +98,7 @@ def test_replaying_what_was_planned_gives_what_was_wanted_in_its_order(steps):
     messages: list = []
     for now, (sections, tools) in enumerate(steps):
         messages += plan(messages, sections, tools, now)
-        assert list(shown_sections(messages).items()) == list(sections.items())
+        assert list(current_sections(messages).items()) == list(sections.items())
         assert current_tools(messages) == tools
         assert current_system(messages) == "\n\n".join(sections.values())
         assert plan(messages, sections, tools, now + 1) == []

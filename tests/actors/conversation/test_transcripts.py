@@ -324,18 +324,39 @@ def test_contexts_are_the_same_whether_entries_were_decoded_before_or_not(loaded
     go(main)
 
 
-def test_everybody_gets_a_context_of_his_own_and_each_entry_counts_at_once():
+def test_a_context_never_changes_and_each_entry_counts_at_once():
+    """CX-12, unlike the reference's: callers share one immutable sequence instead of getting lists of their own."""
+
     async def main():
         async with scene() as s:
+            seen = []
             for count in range(1, 5):
                 last = await add(s.root, model=[to_json(user(str(count)))])
-                for at in (None, last, last + 5):
+                for at in (None, last):
                     view = await s.root.context(at=at)
                     assert view == derive(await history(s.root))
-                    view.messages.clear()
-                    view.entries.clear()
-                    view.contributions.clear()
+                seen.append((view, derive(await history(s.root))))
+            assert all(view == then for view, then in seen)
+            assert not any(hasattr(seen[0][0].messages, change) for change in ("append", "clear", "__setitem__"))
             assert (await s.root.context(at=last - 1)).messages == [user(str(one)) for one in range(1, 4)]
+
+    go(main)
+
+
+def test_a_context_as_of_what_a_conversation_does_not_show_is_refused():
+    """DF-07."""
+
+    async def main():
+        async with scene() as s:
+            other = await s.session.create_conversation()
+            here, there = await add(s.root), await add(other)
+            for unseen in (there, there + 5, other.id):
+                with pytest.raises(perdure.EntryNotVisible) as refused:
+                    await s.root.context(at=unseen)
+                assert (refused.value.id, refused.value.conversation_id) == (unseen, 1)
+                with pytest.raises(perdure.EntryNotVisible):
+                    await s.root.entries(at=unseen)
+            assert ids((await s.root.context(at=here)).entries) == [here]
 
     go(main)
 
@@ -350,7 +371,7 @@ def test_what_a_head_leaves_behind_is_no_longer_kept():
             last = await add(s.root, model=[to_json(user("new"))], head="self")
             await s.root.context()
             kept = (await transcripts(s))._kept[1]
-            assert ids(kept.entries) == list(kept._decoded) == [last]
+            assert ids(kept.entries.items) == list(kept._decoded) == [last]
 
     go(main)
 
