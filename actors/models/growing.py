@@ -46,8 +46,8 @@ class Growing(Generic[T]):
         fold, done = self._folds.pop(key, (None, 0))
         if done > count:  # a view of the past: the kept fold stays with the present
             self._folds[key] = (fold, done)
-            return fold_up(islice(self.items, count), make())
-        fold = fold_up(islice(self.items, done, count), make() if fold is None else fold)
+            return fold_up(self.items[:count], make())
+        fold = fold_up(self.items[done:count], make() if fold is None else fold)
         while len(self._folds) >= MAX_FOLDS:
             del self._folds[next(iter(self._folds))]
         self._folds[key] = (fold, count)
