@@ -118,7 +118,9 @@ class Derivation:
         return any(place is not None and place < self._done for place in places)
 
     def _extend(self, fresh: Sequence[EntryRecord]) -> None:
-        for entry in sorted(fresh, key=lambda entry: entry.id):  # the newest edit counts, and a marker is not the oldest
+        for entry in sorted(
+            fresh, key=lambda entry: entry.id
+        ):  # the newest edit counts, and a marker is not the oldest
             self._edits.update(self._decoded(entry).edits)
         for entry in fresh:
             contribution = self._edits[entry.id] if entry.id in self._edits else self._decoded(entry).own

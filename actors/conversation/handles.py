@@ -28,8 +28,8 @@ from ..session.directory import core_of, directory
 from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
-from ..session.publication import Publication
 from ..session.forks import visible_entry
+from ..session.publication import Publication
 from ..session.read import between_commits, snapshot, snapshot_as_of
 from ..session.watch import watch_document
 from ..task.ref import TaskRef

@@ -7,7 +7,7 @@ goes on where it stood. Proved by tests/actors/models/test_growing.py.
 
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from itertools import islice
-from typing import Any, Generic, Protocol, Self, TypeVar, cast, overload
+from typing import Any, Generic, Protocol, Self, TypeVar, overload
 
 T = TypeVar("T")
 T_contra = TypeVar("T_contra", contravariant=True)
@@ -127,9 +127,6 @@ class Branch(Generic[T]):
 
     def whole(self) -> list[T]:
         """Give all items in a list of the caller's own: the one step that costs the length, at a pointer an item."""
-        return [*self._before.whole(), *self._own] if self._before is not None else list(self._own)
-
-    @property
-    def last(self) -> T | None:
-        """The newest item, if there is one."""
-        return self._own[-1] if self._own else cast("T | None", self._before and self._before.last)
+        whole = [] if self._before is None else self._before.whole()
+        whole += self._own
+        return whole

@@ -25,7 +25,6 @@ from ...storage.records import (
     ContextEdit,
     ConversationOwner,
     ConversationRecord,
-    ConversationScope,
     DocumentCopy,
     DocumentCreate,
     DocumentRecord,
@@ -195,13 +194,11 @@ class BaseTx:
         await self.core.drained()
         entry, seq = await fork_point(self.core, parent, None if at is None else whole("at, an entry's id,", at))
         found = await sources(self.core, parent, entry, seq)
-        id = self.mint()
+        record = ConversationRecord(id=self.mint(), parent=Parent(conversation_id=parent, at=entry.id), owner=held)
         for source in found:
-            copy = copy_of(source, self.mint(), id)
+            copy = copy_of(source, self.mint(), record.id)
             self.copies[address_of(copy.record)] = copy
-        return await self._created(
-            ConversationRecord(id=id, parent=Parent(conversation_id=parent, at=entry.id), owner=held)
-        )
+        return await self._created(record)
 
     async def _held(self, owner: int | None) -> ConversationOwner | None:
         if owner is None:
@@ -399,9 +396,7 @@ class BaseTx:
         """Give the writes that copy documents; storage refuses to copy what the same batch changes."""
         changed = {one.loaded.record.id for one in (*self.opened.values(), *(one for _, one in self.closed))}
         changed.update(record.id for record in self.retiring.values())
-        return [
-            await written_out(self.core, copy) if copy.source in changed else copy for copy in self.copies.values()
-        ]
+        return [await written_out(self.core, copy) if copy.source in changed else copy for copy in self.copies.values()]
 
     # --- the end of the block
 

@@ -66,7 +66,9 @@ def message(number: int, padding: str) -> Any:
             return AssistantMessage(content=[text("hm"), asked], stop_reason="toolUse", timestamp=number)
         case 2:
             result = text(f"result {number} {padding}")
-            return ToolResultMessage(tool_call_id=f"call-{number - 1}", tool_name="read", content=[result], timestamp=number)
+            return ToolResultMessage(
+                tool_call_id=f"call-{number - 1}", tool_name="read", content=[result], timestamp=number
+            )
         case _:
             return AssistantMessage(content=[text(f"answer {number}")], timestamp=number)
 
