@@ -32,6 +32,7 @@ NO_OUTPUT = "(no output)"
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _CHANGE_BETAS = ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15")
+_THINKING = ("thinking", "redacted_thinking")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
@@ -64,15 +65,15 @@ class _Writer:
 
     def __init__(self, profile: Profile, offered: set[str]) -> None:
         self.changes_tools = False
-        self.may_think = True
-        """Whether a model with a budget may think now: not in the middle of a round that began without thinking."""
         self._profile = profile
         self._offered = offered
         self._messages: Branch[Wire] = Branch()
         self._said: list[Wire] = []
         """What the user says next, as far as it has been said."""
         self._system: list[Wire] = []
+        self._in_round = False
         self._thought = False
+        """Whether the model's last message began with thinking."""
 
     def fork(self) -> Self:
         """Go on with the tail of a view; see `turns.Writer`."""
@@ -83,18 +84,22 @@ class _Writer:
 
     def write(self, turn: Turn) -> None:
         """Take in the next turn."""
-        self.may_think = not isinstance(turn, ResultsTurn) or self._thought
         match turn:
             case UserTurn():
-                self._said += self._content(turn.content)
+                self._say(*self._content(turn.content))
             case ResultsTurn():
+                self._in_round = True
                 self._said += [self._result(result) for result in turn.results]
                 self._said += [image for result in turn.results for image in self._moved_images(result)]
             case SystemTurn():
                 self._change(turn.message)
             case ModelTurn():
-                self._thought = isinstance(turn.content[0], Thinking) and turn.own
                 self._model(render_blocks(turn.content, own=turn.own))
+
+    @property
+    def may_think(self) -> bool:
+        """Whether a model with a budget may think now: not in the middle of a round that began without thinking."""
+        return self._thought or not self._in_round
 
     def finish(self) -> list[Wire]:
         """The wire messages, ready to be answered; nothing can be written any more."""
@@ -106,6 +111,11 @@ class _Writer:
         if said:
             self._await_model()
             self._messages.append({"role": "assistant", "content": said})
+            self._in_round, self._thought = False, said[0]["type"] in _THINKING
+
+    def _say(self, *blocks: Wire) -> None:
+        self._said += blocks
+        self._in_round = False
 
     def _await_model(self) -> None:
         """Bring the messages into a state that a model message may follow."""
@@ -120,7 +130,7 @@ class _Writer:
         if self._profile.changes:
             self._system += [*self._tool_changes(message), *([_text(told)] if told else [])]
         elif told:
-            self._said.append(_text(f"<system_update>\n{told}\n</system_update>"))
+            self._say(_text(f"<system_update>\n{told}\n</system_update>"))
 
     def _tool_changes(self, message: SystemMessage) -> list[Wire]:
         """Withdrawn tools by name, new ones by value, so that the list at the top stays as it is.
@@ -201,7 +211,7 @@ def _opaque(block: Block) -> Wire | None:
 
 def _without_last_thinking(blocks: list[Wire]) -> list[Wire]:
     end = len(blocks)
-    while end and blocks[end - 1]["type"] in ("thinking", "redacted_thinking"):
+    while end and blocks[end - 1]["type"] in _THINKING:
         end -= 1
     return blocks[:end]
 
