@@ -4,7 +4,8 @@
 
 A fork is timed from the call until it is durable. "written" is what its commit gives to storage, as JSON. "oldest" forks
 begin at the first entry, "newest" at the last one. "first context" is what a request in a new fork reads and derives once:
-it costs the active range, not the fork. Aims: under 10 ms, and a size that does not depend on the parent.
+it costs the active range, not the fork. The two conversations are forked by turns, so that a busy machine disturbs both
+alike. Aims: under 10 ms, and a size that does not depend on the parent.
 """
 
 import argparse
@@ -36,20 +37,17 @@ def noting(kind: type, sizes: list[int]) -> type:
     return Noting
 
 
-async def forks(conversation: perdure.Conversation, at: int | None, count: int, sizes: list[int]) -> tuple[float, int]:
-    """Give the median time of a fork in ms, and how much the last one wrote."""
-    times = []
-    for _ in range(count):
-        began = time.perf_counter()
-        await conversation.fork(at)
-        times.append(time.perf_counter() - began)
-    return statistics.median(times) * 1e3, sizes[-1]
+async def fork(conversation: perdure.Conversation, at: int | None, sizes: list[int]) -> tuple[float, int]:
+    """Give the time of a fork in ms, and how much it wrote."""
+    began = time.perf_counter()
+    await conversation.fork(at)
+    return (time.perf_counter() - began) * 1e3, sizes[-1]
 
 
 async def first_context(conversation: perdure.Conversation) -> float:
-    fork = await conversation.fork()
+    child = await conversation.fork()
     began = time.perf_counter()
-    await fork.context()
+    await child.context()
     return (time.perf_counter() - began) * 1e3
 
 
@@ -57,23 +55,23 @@ async def measure(storage: perdure.Storage, sizes: list[int], entries: int, coun
     agent = perdure.Agent(model="scripted/model")
     async with perdure.System.open(storage, models=[perdure.ScriptedModel(lambda request: "Well.")]) as system:
         session = await system.session("forks")
-        rows: dict[str, list[tuple[float, int]]] = {"oldest": [], "newest": []}
-        contexts = []
-        for length in (SHORT, entries):
-            conversation = await session.create_conversation(agent=agent)
+        pair = [await session.create_conversation(agent=agent) for _ in range(2)]
+        for conversation, length in zip(pair, (SHORT, entries), strict=True):
             await fill(conversation, length, "")
-            oldest = (await conversation.entries(limit=1, order="ascending")).items[0].id
-            await conversation.fork()
-            for name, at in (("oldest", oldest), ("newest", None)):
-                rows[name].append(await forks(conversation, at, count, sizes))
-            contexts.append(await first_context(conversation))
+        oldest = [(await one.entries(limit=1, order="ascending")).items[0].id for one in pair]
         print(
-            f"{'median of ' + str(count) + ' forks':<24}{'entry ' + str(SHORT):>22}{f'entry {entries:,}':>22}{'growth':>10}"
+            f"{'median of ' + str(count) + ' forks':<26}{'entry ' + str(SHORT):>16}{f'entry {entries:,}':>16}{'growth':>10}"
         )
-        for name, ((short, small), (long, large)) in rows.items():
-            print(f"{'at the ' + name + ' entry, ms':<24}{short:>22.2f}{long:>22.2f}{long / short:>9.2f}x")
-            print(f"{'  written, bytes':<24}{small:>22,}{large:>22,}{large / small:>9.2f}x")
-        print(f"{'first context, ms':<24}{contexts[0]:>22.1f}{contexts[1]:>22.1f}")
+        for name, ats in (("oldest", oldest), ("newest", [None, None])):
+            rows = [[await fork(one, at, sizes) for one, at in zip(pair, ats, strict=True)] for _ in range(count)]
+            times = [statistics.median(row[side][0] for row in rows) for side in range(2)]
+            written = [rows[-1][side][1] for side in range(2)]
+            print(
+                f"{'at the ' + name + ' entry, ms':<26}{times[0]:>16.2f}{times[1]:>16.2f}{times[1] / times[0]:>9.2f}x"
+            )
+            print(f"{'  written, bytes':<26}{written[0]:>16,}{written[1]:>16,}{written[1] / written[0]:>9.2f}x")
+        contexts = [await first_context(one) for one in pair]
+        print(f"{'first context, ms':<26}{contexts[0]:>16.1f}{contexts[1]:>16.1f}")
 
 
 def main() -> None:
