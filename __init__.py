@@ -71,12 +71,14 @@ from .storage.records import (
     Failed,
     Faulted,
     Orphaned,
+    Quorum,
     SubmissionRecord,
     TaskRecord,
 )
 from .storage.sqlite import SqliteStorage
 from .storage.sqlite_reader import SqliteReader
 from .storage.transfer import export_session, import_session
+from .supervisors.restart import Backoff, Restart
 
 __all__ = [
     "Aborted",
@@ -87,6 +89,7 @@ __all__ = [
     "Answer",
     "Budget",
     "BudgetState",
+    "Backoff",
     "Clock",
     "Completed",
     "ContextView",
@@ -130,9 +133,11 @@ __all__ = [
     "PromptInput",
     "ProviderDoc",
     "Publication",
+    "Quorum",
     "ReadAfterWrite",
     "Registry",
     "RequestIdReused",
+    "Restart",
     "RetryPolicy",
     "Run",
     "RunTx",

@@ -72,8 +72,8 @@ class BaseTx:
         self.created: list[ConversationRecord] = []
         self.touched: dict[int, None] = {}
         """Tasks whose records this block has changed."""
-        self.failed: dict[int, None] = {}
-        """Ended tasks that had failed before this block began to wait for them."""
+        self.awaited: dict[int, TaskRecord] = {}
+        """Tasks that had ended before this block began to wait for them."""
         self.turns: dict[int, Any] = {}
         """What the scheduler has decided about tasks, for when this block is admitted."""
         self.clean_up = True
