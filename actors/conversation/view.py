@@ -7,7 +7,7 @@ Proved by tests/actors/conversation/test_view.py and test_events.py.
 
 from collections import deque
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, cast
 
 import msgspec
 
@@ -79,7 +79,7 @@ class EventStream:
     async def __anext__(self) -> AgentEvent:
         while not self._events:
             _, events = await anext(self._watch)
-            self._events.extend(events)
+            self._events.extend(cast("list[AgentEvent]", events))
         return self._events.popleft()
 
     async def __aenter__(self) -> Self:
@@ -118,8 +118,9 @@ class Mount:
 
     def stream(self) -> EventStream:
         """Add a watcher of events."""
+        first: list[Any] = [self._seen.snapshot()]
         watch = self._join(self._streams, collapse=lambda value, events: [self._seen.snapshot()])
-        watch.push(self._seen.view, [self._seen.snapshot()])
+        watch.push(self._seen.view, first)
         return EventStream(watch)
 
     def _join(self, watches: dict[object, Watch], **options: Any) -> Watch:
