@@ -245,6 +245,7 @@ def test_every_attempt_is_counted_whether_it_is_placed_or_not():
             await s.root.compact()
             usage = await s.root.snapshot(UsageDoc)
             assert usage["models"]["scripted/small"]["totalTokens"] == 73
+            assert usage.get("turns", 0) == 0
             assert kinds(await history(s.root)) == ["user", "assistant"] * 5
 
     go(main)

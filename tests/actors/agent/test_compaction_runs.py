@@ -475,6 +475,23 @@ def test_a_smaller_model_gets_one_compaction_sized_for_it_and_no_series_of_them(
     go(main)
 
 
+def test_a_budget_that_is_exhausted_pays_for_no_compaction_but_a_summary_is_no_turn():
+    async def main():
+        async with scene(**small(both(echo))) as s:
+            await fill(s.root, *[1_000] * 9)
+            await s.root.set_budget(perdure.Budget(turns=1))
+            assert (await s.ask("one")).text == "re: one"
+            assert len(heads(await history(s.root))) == 1
+            await fill(s.root, *[1_000] * 9)
+            asked = len(model_of(s).calls)
+            submission = await s.root.submit("two")
+            await s.root.wait_for_idle()
+            assert (await submission.status()).status in ("queued", "unanswered")
+            assert len(model_of(s).calls) == asked
+
+    go(main)
+
+
 def test_a_prompt_that_fills_the_window_starts_no_series_of_compactions():
     """B121: no summary could make it smaller."""
 
