@@ -6,17 +6,28 @@ tests/actors/agent/test_toolcontext.py.
 
 from typing import Any
 
+import msgspec
+
 from ...storage.records import Json, JsonObject
 from ..conversation.builtin import Diagnostic
+from ..conversation.settings import Settings
+from ..session.arguments import whole
 from ..task.run import Run
 from .calls import ANNOUNCED
 from .doors import Doors
 from .nested import NestedCalls
-from .output import Output, storable
+from .output import Output, OutputLimits, storable
 from .pump import Pump
 from .results import tidy
 from .slots import slot_of
 from .tool import ToolResult
+
+
+class OutputWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a tool's output is kept, and how often it is shown (ms)."""
+
+    limits: OutputLimits
+    interval_ms: int
 
 
 class External:
@@ -49,6 +60,22 @@ class ToolContext(Doors):
     def output(self, chunk: str | bytes) -> None:
         """Append text output. It is shown while the tool runs and, bounded, is the result if the tool returns none."""
         self._output.write(chunk)
+        self._touch()
+
+    @property
+    def window(self) -> OutputWindow | None:
+        """What of the output is kept and how often it is shown, for a tool that keeps the tail; None for the head.
+
+        Who produces output elsewhere may leave out what would be dropped anyway, and say so with ``skipped``.
+        """
+        if self._output.limits.retain == "head":
+            return None
+        interval = self._run.service(Settings).progress.output_interval_ms
+        return OutputWindow(limits=self._output.limits, interval_ms=interval)
+
+    def skipped(self, dropped_bytes: int, dropped_lines: int) -> None:
+        """Say that output was left out since the last ``output``: what was written before it counts as dropped, too."""
+        self._output.skip(whole("dropped_bytes", dropped_bytes), whole("dropped_lines", dropped_lines))
         self._touch()
 
     def details(self, value: Any) -> None:
