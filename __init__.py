@@ -86,12 +86,14 @@ from .storage.records import (
     Failed,
     Faulted,
     Orphaned,
+    Quorum,
     SubmissionRecord,
     TaskRecord,
 )
 from .storage.sqlite import SqliteStorage
 from .storage.sqlite_reader import SqliteReader
 from .storage.transfer import export_session, import_session
+from .supervisors.restart import Backoff, Restart
 
 __all__ = [
     "Aborted",
@@ -101,6 +103,7 @@ __all__ = [
     "AgentDoc",
     "Answer",
     "ApprovalMismatch",
+    "Backoff",
     "Budget",
     "BudgetState",
     "CallNotWaiting",
@@ -157,10 +160,12 @@ __all__ = [
     "PromptInput",
     "ProviderDoc",
     "Publication",
+    "Quorum",
     "ReadAfterWrite",
     "Registry",
     "ReloadFailed",
     "RequestIdReused",
+    "Restart",
     "RetryPolicy",
     "Run",
     "RunTx",

@@ -6,7 +6,7 @@
     memory, memory_session      the reference semantics, in this process's memory
     sqlite                      one file for all sessions; its parts, from the caller down:
       sqlite_thread               the connection's thread, which never keeps a process alive
-      sqlite_writer               owning, writing, checkpointing one file
+      sqlite_writer               owning and writing one file; sqlite_log: its write-ahead log
       sqlite_group                a group of batches as rows: tables; sqlite_documents: documents; sqlite_session: counters
       sqlite_deletion             sessions that go, at once and then bit by bit
       sqlite_bulk                 statements for many rows at once

@@ -5,7 +5,7 @@ session, shared by all record types, and never reused. Times are milliseconds si
 Values of type ``Json`` are strict JSON: str, bool, int, finite float, None, list, dict with string keys.
 """
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
 import msgspec
 
@@ -140,7 +140,16 @@ class Faulted(Record, frozen=True, kw_only=True, tag_field="status", tag="faulte
 
 
 Outcome = Completed | Failed | Aborted | Orphaned | Faulted
-JoinPolicy = Literal["allSettled", "failFast"]
+
+
+class Quorum(Record, frozen=True, forbid_unknown_fields=True):
+    """A join policy: the wait ends when ``quorum`` of the tasks have completed, or when that many no longer can."""
+
+    quorum: Annotated[int, msgspec.Meta(ge=1)]
+
+
+JoinPolicy = Literal["allSettled", "failFast", "firstCompleted"] | Quorum
+"""When the tasks of a wait end it, and what becomes of the others; see ``supervisors.joins``."""
 
 
 class Pending(Record, frozen=True, kw_only=True, tag_field="status", tag="pending"):
@@ -156,9 +165,9 @@ class Running(Record, frozen=True, kw_only=True, tag_field="status", tag="runnin
 
 
 class Waiting(Record, frozen=True, kw_only=True, tag_field="status", tag="waiting"):
-    """Parked without memory until every task of ``on`` is terminal and the time ``until`` has come.
+    """Parked without memory until the tasks of ``on`` satisfy ``policy`` or the time ``until`` has come, whichever is first.
 
-    With ``mail`` a message ends the wait at once; the tasks (if any) and the time (if any) are alternatives then.
+    With ``mail`` a message ends the wait, too. With none of these, the wait is over at once.
     """
 
     checkpoint: JsonObject
@@ -187,7 +196,8 @@ class TaskRecord(Record, frozen=True, kw_only=True):
     """A durable state machine attached to one conversation.
 
     ``owner`` is the owning task (None: its conversation owns it). ``started_at`` is the first change to running,
-    ``ended_at`` the change to terminal.
+    ``ended_at`` the change to terminal. ``restarts`` are the times of its latest restarts after crashes of its code, those
+    that its definition's budget still counts.
     """
 
     id: int
@@ -202,6 +212,7 @@ class TaskRecord(Record, frozen=True, kw_only=True):
     memos: JsonObject | None = None
     started_at: int | None = None
     ended_at: int | None = None
+    restarts: list[int] | None = None
 
     @property
     def live(self) -> bool:

@@ -127,7 +127,7 @@ class SqliteStorage(SqliteReading):
         (writer, writing, reading), self._engine = self._engine, None
         try:
             await reading.close()
-            await writing.run(writer.finish, writing.sqlite)
+            await writing.run(writer.log.finish, writing.sqlite)
         finally:
             try:
                 await writing.close()
@@ -152,9 +152,9 @@ class SqliteStorage(SqliteReading):
         writer, writing, _ = self._opened()
         if not batches:
             return
-        checkpoint_due = await writing.run(writer.write, writing.sqlite, batches)
-        if checkpoint_due:
-            writing.run_unwatched(partial(writer.checkpoint, writing.sqlite))
+        log_is_long = await writing.run(writer.write, writing.sqlite, batches)
+        if log_is_long:
+            writing.run_unwatched(partial(writer.log.tend, writing.sqlite))
 
     async def delete_session(self, key: str) -> bool:
         """Delete a session and everything in it; tell whether there was one.
@@ -181,7 +181,7 @@ class SqliteStorage(SqliteReading):
     async def idle(self) -> None:
         """Use a moment in which nobody waits for a write: keep the log short."""
         writer, writing, _ = self._opened()
-        await writing.run(writer.checkpoint_when_idle, writing.sqlite)
+        await writing.run(writer.log.tend_when_idle, writing.sqlite)
 
     # --- reading
 

@@ -7,7 +7,7 @@ the counts disagree is anything looked up.
 """
 
 import sqlite3
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any
 
 from . import codec
@@ -32,7 +32,7 @@ from .records import (
 )
 from .sqlite_bulk import run_many
 from .sqlite_documents import DocumentRows
-from .sqlite_session import Row, SessionGroup, SessionState
+from .sqlite_session import Row, SessionGroup
 
 FIND_SESSION = "SELECT sid, seq, last_id, wake FROM sessions WHERE key = ?"
 ADD_SESSION = "INSERT INTO sessions (key, created_at, seq, last_id) VALUES (?, ?, 0, 0)"
@@ -70,11 +70,12 @@ class Group:
     """Batches on their way into the tables, inside a transaction that the caller has begun.
 
     ``add`` checks a batch and turns it into rows, ``flush`` writes the rows. Either raises StorageRejected or SQLite's
-    errors, after which the caller must roll back. ``known`` holds stored rows of sessions; others are looked up.
+    errors, after which the caller must roll back and forget ``known``: sessions from earlier groups; others are looked up
+    and join them.
     """
 
     def __init__(
-        self, connection: sqlite3.Connection, known: Mapping[str, SessionState], clock: Callable[[], int]
+        self, connection: sqlite3.Connection, known: dict[str, SessionGroup], clock: Callable[[], int]
     ) -> None:
         self._connection = connection
         self._known = known
@@ -92,10 +93,6 @@ class Group:
         self._ended_tasks: list[Row] = []
         self._new_submissions: dict[int, Row] = {}
         self._submissions: dict[int, Row] = {}
-
-    def states(self) -> dict[str, SessionState]:
-        """Give the sessions' rows as ``flush`` has written them."""
-        return {key: session.stored for key, session in self._sessions.items()}
 
     # --- collecting
 
@@ -123,17 +120,17 @@ class Group:
         self._documents.collect(session, writes, self._documents.read_copies(session, copies))
 
     def _load(self, key: str) -> SessionGroup:
-        stored = self._known.get(key)
-        if stored is None:
+        session = self._known.get(key)
+        if session is None:
             check_text(key)
             row = self._connection.execute(FIND_SESSION, (key,)).fetchone()
-            stored = SessionState(*row) if row else self._add_session(key)
-        session = self._sessions[key] = SessionGroup(stored)
+            session = self._known[key] = SessionGroup(*row) if row else self._add_session(key)
+        self._sessions[key] = session
         return session
 
-    def _add_session(self, key: str) -> SessionState:
+    def _add_session(self, key: str) -> SessionGroup:
         sid = self._connection.execute(ADD_SESSION, (key, self._clock())).lastrowid
-        return SessionState(sid or 0, 0, 0, None)
+        return SessionGroup(sid or 0, 0, 0, None)
 
     def _conversation(self, session: SessionGroup, record: ConversationRecord) -> None:
         check_parent(record)
@@ -228,8 +225,8 @@ class Group:
 
     def _write_sessions(self) -> None:
         sessions = self._sessions.values()
-        counters = [(session.seq, session.last_id, session.stored.sid) for session in sessions]
-        wakes = [(session.wake, session.stored.sid) for session in sessions if session.wake != session.stored.wake]
+        counters = [(session.seq, session.last_id, session.sid) for session in sessions]
+        wakes = [(session.wake, session.sid) for session in sessions if session.wake != session.stored_wake]
         self._run(SET_COUNTERS, counters)
         if wakes:
             self._connection.executemany(SET_WAKE, wakes)

@@ -13,6 +13,7 @@ from typing import Literal
 from urllib.parse import quote
 
 from .errors import SchemaTooNew, StorageCorrupt, StorageError
+from .sqlite_log import WAL_IDLE_BYTES
 from .sqlite_migrations import migrate
 from .sqlite_transaction import transaction
 
@@ -107,11 +108,9 @@ CREATE TABLE revisions (
 ) WITHOUT ROWID;
 """
 
-WAL_IDLE_BYTES = 4 * 2**20
-"""A log that has grown by so much is copied into the database at the next idle moment, and is kept no larger."""
-WAL_LIMIT_BYTES = 16 * 2**20
-"""A log that has grown by so much is copied although writers wait: for 10 to 40 ms. With four times as much they waited for
-60 to 100 ms, and nothing else was faster (tests/bench/bench_backends.py, 100 sessions)."""
+PAGE_BYTES = 2048
+"""Commits of many sessions touch a page each. With pages of 4,096 bytes the log is longer by half and a commit of one of 100
+sessions costs 10 to 15 % more; smaller ones than these make large values slower (tests/bench/bench_backends.py)."""
 
 Durability = Literal["power", "process"]
 _SYNCHRONOUS = {"power": "FULL", "process": "NORMAL"}
@@ -180,7 +179,7 @@ def read_schema(path: str, connection: sqlite3.Connection) -> int | None:
 
 
 def _configure(path: str, connection: sqlite3.Connection, durability: Durability) -> None:
-    connection.execute("PRAGMA page_size = 4096")
+    connection.execute(f"PRAGMA page_size = {PAGE_BYTES}")
     (mode,) = connection.execute("PRAGMA journal_mode = WAL").fetchone()
     if mode != "wal":
         raise StorageError(f"{path}: SQLite cannot use a write-ahead log here; move the file to a local disk")

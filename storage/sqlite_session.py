@@ -10,15 +10,6 @@ from .records import Batch, DocumentRecord, Write
 Row = tuple[Any, ...]
 
 
-class SessionState(msgspec.Struct, frozen=True):
-    """A session's stored row."""
-
-    sid: int
-    seq: int
-    last_id: int
-    wake: int | None
-
-
 class NewDocument(msgspec.Struct):
     """An incarnation that is not in the tables yet, with the revisions that will be."""
 
@@ -28,19 +19,31 @@ class NewDocument(msgspec.Struct):
 
 
 class SessionGroup:
-    """A session's counters, and what has been decided for it but not written yet."""
+    """A session's counters as the tables have them, and what has been decided for it but not written yet.
 
-    __slots__ = ("claimed", "documents", "final", "last_id", "prefix", "seq", "stored", "types", "wake")
+    It may be kept from group to group, but is of no use any more when a transaction that it took part in is rolled back.
+    """
 
-    def __init__(self, stored: SessionState) -> None:
-        self.prefix = stored.sid << 32
-        self.seq = stored.seq
-        self.last_id = stored.last_id
-        self.wake = stored.wake
-        self._begin(stored)
+    __slots__ = (
+        "claimed",
+        "documents",
+        "final",
+        "last_id",
+        "prefix",
+        "seq",
+        "sid",
+        "stored_last_id",
+        "stored_wake",
+        "types",
+        "wake",
+    )
 
-    def _begin(self, stored: SessionState) -> None:
-        self.stored = stored
+    def __init__(self, sid: int, seq: int, last_id: int, wake: int | None) -> None:
+        self.sid = sid
+        self.prefix = sid << 32
+        self.seq = seq
+        self.last_id = self.stored_last_id = last_id
+        self.wake = self.stored_wake = wake
         self.types: dict[int, type[Write]] = {}
         self.claimed: list[int] = []
         """Keys to be created for ids that another record may hold already."""
@@ -54,7 +57,11 @@ class SessionGroup:
 
     def written(self) -> None:
         """Begin anew: the tables hold everything decided so far."""
-        self._begin(SessionState(self.stored.sid, self.seq, self.last_id, self.wake))
+        self.stored_last_id, self.stored_wake = self.last_id, self.wake
+        self.types.clear()
+        self.claimed.clear()
+        self.final.clear()
+        self.documents.clear()
 
     def rid(self, id: int) -> int:
         """Give the key of a record that another one refers to."""
@@ -67,7 +74,7 @@ class SessionGroup:
             reject(f"id {id} belongs to another record")
         if not 0 < id <= self.last_id:
             reject(f"id {id} is not between 1 and the batch's last_id {self.last_id}")
-        return id > self.stored.last_id
+        return id > self.stored_last_id
 
     def create(self, id: int, kind: type[Write]) -> int:
         """Own an id for a record that is written once; give its key."""

@@ -11,8 +11,9 @@ from .records import Batch
 from .sqlite_deletion import forget_session, has_deleted, reclaim_some
 from .sqlite_errors import data_errors, storage_errors
 from .sqlite_group import Group
-from .sqlite_schema import WAL_IDLE_BYTES, WAL_LIMIT_BYTES, Durability, open_writer, read_fence, take_fence
-from .sqlite_session import SessionState
+from .sqlite_log import WriteAheadLog
+from .sqlite_schema import Durability, open_writer, read_fence, take_fence
+from .sqlite_session import SessionGroup
 from .sqlite_transaction import transaction
 
 KNOWN_SESSIONS = 10_000
@@ -30,18 +31,16 @@ class SqliteWriter:
     ) -> None:
         self.path = path
         self.lock = OwnerLock(path)
+        self.log = WriteAheadLog(path)
         self._database = Path(path)
-        self._wal = Path(path + "-wal")
         self.failed: BaseException | None = None
         self._durability = durability
         self._busy_timeout_s = busy_timeout_s
         self._clock = clock
         self._create = create
-        self._known: dict[str, SessionState] = {}
+        self._known: dict[str, SessionGroup] = {}
         self._fence = 0
         self._file = (0, 0)
-        self._checkpointed = True
-        self._forced_at = WAL_LIMIT_BYTES
 
     def connect(self) -> sqlite3.Connection:
         """Take the owner lock, open the file and fence older owners off. Leaves nothing behind when it raises."""
@@ -65,10 +64,10 @@ class SqliteWriter:
     # --- writing
 
     def write(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> bool:
-        """Store a group; tell whether the log is so long that a checkpoint is due."""
+        """Store a group; tell whether the log wants to be tended."""
         with self._outcome_known_or_failed():
             self._write_or_blame(connection, batches)
-        return self._wal_size() > self._forced_at
+        return self.log.written()
 
     @contextmanager
     def _outcome_known_or_failed(self) -> Iterator[None]:
@@ -93,13 +92,15 @@ class SqliteWriter:
 
     def _write(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> None:
         self._check_file()
-        with transaction(connection):
-            self._check_fence(connection)
-            states = self._run_group(connection, batches, self._known)
-        self._checkpointed = False
         if len(self._known) > KNOWN_SESSIONS:
             self._known.clear()
-        self._known.update(states)
+        try:
+            with transaction(connection):
+                self._check_fence(connection)
+                self._run_group(connection, batches, self._known)
+        except BaseException:
+            self._known.clear()
+            raise
 
     def delete_session(self, connection: sqlite3.Connection, key: str) -> bool:
         """Let a session be gone; tell whether there was one. ``reclaim`` gets its space back."""
@@ -109,7 +110,7 @@ class SqliteWriter:
                 self._check_fence(connection)
                 found = forget_session(connection, key)
             self._known.pop(key, None)
-            self._checkpointed = False
+            self.log.written()
             return found
 
     def reclaim(self, connection: sqlite3.Connection) -> bool:
@@ -119,8 +120,8 @@ class SqliteWriter:
                 with transaction(connection):
                     self._check_fence(connection)
                     reclaim_some(connection)
-                if self._wal_size() > self._forced_at:
-                    self.checkpoint(connection)
+                if self.log.written():
+                    self.log.tend(connection)
                 return True
         return False
 
@@ -133,14 +134,13 @@ class SqliteWriter:
             raise StorageFenced(f"{self.path} has a newer owner; this one can only close")
 
     def _run_group(
-        self, connection: sqlite3.Connection, batches: Sequence[Batch], known: dict[str, SessionState]
-    ) -> dict[str, SessionState]:
+        self, connection: sqlite3.Connection, batches: Sequence[Batch], known: dict[str, SessionGroup]
+    ) -> None:
         group = Group(connection, known, self._clock)
         with data_errors():
             for batch in batches:
                 group.add(batch)
             group.flush()
-        return group.states()
 
     def _culprit(self, connection: sqlite3.Connection, batches: Sequence[Batch]) -> int | None:
         """Find which batch of a refused group is to blame: write them one at a time, and take all of it back."""
@@ -157,33 +157,3 @@ class SqliteWriter:
         finally:
             connection.execute("ROLLBACK")
         return None
-
-    # --- the log
-
-    def checkpoint_when_idle(self, connection: sqlite3.Connection) -> None:
-        """Copy the log into the database if it is worth it."""
-        if not self._checkpointed and self._wal_size() > WAL_IDLE_BYTES:
-            self.checkpoint(connection)
-
-    def checkpoint(self, connection: sqlite3.Connection) -> None:
-        """Copy what readers allow of the log into the database; the next write begins the log anew if that was all.
-
-        Nothing is lost when it fails: the log stays as it is, and the next checkpoint begins where this one ended.
-        """
-        with suppress(sqlite3.Error):
-            busy, frames, copied = connection.execute("PRAGMA wal_checkpoint(PASSIVE)").fetchone()
-            self._checkpointed = not busy and frames == copied
-        self._forced_at = WAL_LIMIT_BYTES if self._checkpointed else self._wal_size() + WAL_LIMIT_BYTES // 4
-
-    def _wal_size(self) -> int:
-        """Read how long the log is: exact above WAL_IDLE_BYTES, to which it is cut when it begins anew."""
-        try:
-            return self._wal.stat().st_size
-        except FileNotFoundError:
-            return 0
-
-    def finish(self, connection: sqlite3.Connection) -> None:
-        """Leave the whole state in the database file, unless a reader prevents it; the next open finds the rest."""
-        with suppress(sqlite3.Error):
-            connection.execute("PRAGMA busy_timeout = 100")
-            connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..storage.records import Pending, Running, TaskRecord, Waiting
 from .deadlines import Deadlines
-from .joins import has_intent
+from .joins import has_completed, has_intent, is_joined
 from .ownership import Ownership
 
 
@@ -21,12 +21,18 @@ class Forest:
         self._waiters: dict[int, set[int]] = {}
         self._awaited: dict[int, int] = {}
         """How many live tasks each waiting task still waits for."""
+        self._reached: dict[int, int] = {}
+        """How many of those that each waiting task waited for are known to have completed."""
+        self._completed: set[int] = set()
+        """Ended tasks that completed, as long as somebody waits for them."""
+        self._unawaited: set[int] = set()
+        """Those of them that nobody waits for any more since the last checkpoint."""
         self._condemned: set[int] = set()
         """Waiting tasks whose wait has condemned the others already."""
         self._condemned_since: set[int] = set()
         """Those of them that have since the last checkpoint."""
         self._over: set[int] = set()
-        """Waiting tasks with nothing left to wait for, or with an abort mark."""
+        """Waiting tasks whose wait has ended, or that have an abort mark."""
         self._intents: set[int] = set()
         self._before: dict[int, TaskRecord | None] = {}
         self._active: set[int] = set()
@@ -70,7 +76,7 @@ class Forest:
     def take_due(self, now: int) -> list[int]:
         """Take the deadlines that lie at or before ``now`` (ms) and name their tasks, in order of deadline.
 
-        A deadline is taken once: a task that then still waits for others is looked at again when those end.
+        A deadline is taken once: its wait is over, whatever becomes of the tasks that it was for.
         """
         due = self._deadlines.take_due(now)
         for task in due:
@@ -78,14 +84,11 @@ class Forest:
         return due
 
     def wait_is_over(self, task: int, wait: Waiting, now: int) -> bool:
-        """Whether everything that a task waits for has ended and its time has come (``now`` in ms)."""
-        return self._is_over(task, wait, timed_out=wait.until is not None and wait.until <= now)
+        """Whether the tasks that it is for have ended a wait, or its time has come (``now`` in ms)."""
+        return self._is_joined(task, wait) or (wait.until is not None and wait.until <= now)
 
-    def _is_over(self, task: int, wait: Waiting, *, timed_out: bool) -> bool:
-        drained = self._awaited[task] == 0
-        if wait.mail:
-            return timed_out or (drained and bool(wait.on))
-        return drained and (timed_out or wait.until is None)
+    def _is_joined(self, task: int, wait: Waiting) -> bool:
+        return is_joined(wait, self._awaited[task], self._reached[task])
 
     def condemn_once(self, waiter: int) -> bool:
         """Note that a wait condemns its others; False when it has done so before."""
@@ -115,12 +118,21 @@ class Forest:
             self.ownership.add_task(record.id, parent, background=record.background, live=True)
         elif old is not None and not record.live:
             self.ownership.end(record.id)
+        if has_completed(record) and record.id in self._waiters:
+            self.completed(record.id)
         self._replace(record.id, record if record.live else None)
+
+    def completed(self, task: int) -> None:
+        """Take note that a task which somebody waits for has ended as completed; needed if it had before that."""
+        if task in self._waiters and task not in self._completed:
+            self._completed.add(task)
+            self._reach(task, 1)
 
     def checkpoint(self) -> None:
         """Keep all changes so far."""
         self._condemned_since.clear()
         self._before.clear()
+        self._forget_unawaited()
         self.ownership.checkpoint()
 
     def rollback(self) -> None:
@@ -130,7 +142,13 @@ class Forest:
         self._before.clear()
         self._condemned -= self._condemned_since
         self._condemned_since.clear()
+        self._forget_unawaited()
         self.ownership.rollback()
+
+    def _forget_unawaited(self) -> None:
+        """Forget how tasks ended that nobody waits for; not before, since whoever did may wait for them again."""
+        self._completed -= {task for task in self._unawaited if task not in self._waiters}
+        self._unawaited.clear()
 
     def _replace(self, task: int, record: TaskRecord | None) -> None:
         self._unlink(task)
@@ -139,6 +157,9 @@ class Forest:
         if record is None:
             self._records.pop(task, None)
             return
+        if task in self._completed:  # its end is undone
+            self._completed.discard(task)
+            self._reach(task, -1)
         self._records[task] = record
         if has_intent(record):
             self._intents.add(task)
@@ -153,13 +174,18 @@ class Forest:
             self._awaited[waiter] += change
             self._judge(waiter)
 
+    def _reach(self, task: int, change: int) -> None:
+        """Have those who wait for a task take note that it has completed, or has not after all."""
+        for waiter in self._waiters.get(task, ()):
+            self._reached[waiter] += change
+            self._judge(waiter)
+
     def _judge(self, waiter: int) -> None:
-        """Take note of whether a waiting task has anything left to wait for."""
+        """Take note of whether a waiting task's wait has ended."""
         record = self._records[waiter]
-        wait = record.state
-        assert isinstance(wait, Waiting)
-        timed_out = wait.until is not None and waiter not in self._deadlines
-        if record.abort_requested or self._is_over(waiter, wait, timed_out=timed_out):
+        assert isinstance(record.state, Waiting)
+        timed_out = record.state.until is not None and waiter not in self._deadlines
+        if record.abort_requested or timed_out or self._is_joined(waiter, record.state):
             self._over.add(waiter)
         else:
             self._over.discard(waiter)
@@ -169,6 +195,7 @@ class Forest:
         for other in awaited:
             self._waiters.setdefault(other, set()).add(task)
         self._awaited[task] = sum(other in self._records for other in awaited)
+        self._reached[task] = sum(other in self._completed for other in awaited)
         if wait.until is not None:
             self._deadlines.set(task, wait.until)
         self._judge(task)
@@ -178,6 +205,7 @@ class Forest:
         self._active.discard(task)
         self._deadlines.drop(task)
         self._awaited.pop(task, None)
+        self._reached.pop(task, None)
         self._condemned.discard(task)
         self._over.discard(task)
         old = self._records.get(task)
@@ -191,13 +219,17 @@ class Forest:
             waiting.discard(task)
             if not waiting:
                 del self._waiters[awaited]
+                if awaited in self._completed:
+                    self._unawaited.add(awaited)
 
 
 def closes_cycle(forest: Forest, waiter: int, on: list[int]) -> bool:
     """Whether ``waiter`` waiting for ``on`` could never end: following waits and holds leads back to it.
 
-    A task depends on what it waits for and on its live ordinary owned work. The waiter's own children are where the
-    walk would come back to by ownership alone, so they are not starting points.
+    A task depends on what it waits for and on its live ordinary owned work. Whatever the policy of a wait, it depends on
+    all of them: the others may end without being enough. A wait with a deadline ends in any case, so it depends on
+    nothing. The waiter's own children are where the walk would come back to by ownership alone, so they are not
+    starting points.
     """
     seen: set[int] = set()
     stack = [task for task in on if _is_foreign(forest, waiter, task)]
@@ -218,6 +250,6 @@ def _is_foreign(forest: Forest, waiter: int, task: int) -> bool:
 
 def _dependencies(forest: Forest, task: int) -> Iterator[int]:
     record = forest.get(task)
-    if record is not None and isinstance(record.state, Waiting):
+    if record is not None and isinstance(record.state, Waiting) and record.state.until is None:
         yield from record.state.on
     yield from forest.ownership.holds(task)

@@ -1,11 +1,20 @@
-"""Join policies: what counts as a failure, and whom one condemns.
+"""Join policies: when a wait ends, what counts as a failure, and whom one condemns.
 
-Pure functions over records. Proved by tests/supervisors/test_settlement.py.
+``allSettled``      when all have ended
+``failFast``        when all have ended; the first that fails has the others aborted
+``firstCompleted``  when one has completed, or all have ended
+``Quorum(n)``       when n have completed, or too many have ended otherwise for n to be reached
+
+The last two mark nobody: those that go on may still be wanted, and whoever waited decides. What is left when it
+finishes holds it, or is cancelled by its failure, as any work that it owns. A task counts when it is terminal, not while
+it holds its outcome; only ``failFast`` answers a failure that is held.
+
+Pure functions over records. Proved by tests/supervisors/test_joins.py and test_settlement.py.
 """
 
 from collections.abc import Iterator
 
-from ..storage.records import Completed, Completing, Outcome, TaskRecord, Terminal, Waiting
+from ..storage.records import Completed, Completing, JoinPolicy, Outcome, Quorum, TaskRecord, Terminal, Waiting
 
 
 def outcome_of(record: TaskRecord) -> Outcome | None:
@@ -20,9 +29,34 @@ def has_failed(record: TaskRecord) -> bool:
     return outcome is not None and not isinstance(outcome, Completed)
 
 
+def has_completed(record: TaskRecord) -> bool:
+    """Whether the task has ended as completed."""
+    return isinstance(record.state, Terminal) and isinstance(record.state.outcome, Completed)
+
+
 def has_intent(record: TaskRecord) -> bool:
     """Whether a live task's own record says that the work below it is to be cancelled."""
     return record.live and (record.abort_requested or has_failed(record))
+
+
+def wanted(policy: JoinPolicy) -> int | None:
+    """How many completed tasks end a wait early; None when none do."""
+    if isinstance(policy, Quorum):
+        return policy.quorum
+    return 1 if policy == "firstCompleted" else None
+
+
+def is_joined(wait: Waiting, live: int, completed: int) -> bool:
+    """Whether the tasks of a wait end it, given how many of them are live and how many have ended as completed.
+
+    A wait for no tasks is over at once, unless it is for something else.
+    """
+    if not wait.on:
+        return wait.until is None and not wait.mail
+    enough = wanted(wait.policy)
+    if live == 0 or enough is None:
+        return live == 0
+    return completed >= enough or completed + live < enough
 
 
 def condemned(wait: Waiting, failed: int) -> Iterator[int]:

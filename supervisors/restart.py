@@ -1,5 +1,7 @@
 """Restart decisions of a supervisor: whether, whom, how often, how long apart.
 
+``Restart`` puts the last two together for code that runs again where it crashed, whether or not an actor of it is left.
+
 Pure: no clock, no random source, no actor; the caller passes times and random numbers in. The four questions never share
 a branch: ``needs_restart`` (whether), ``plan_restart`` (whom), ``charge`` (how often), ``Backoff`` (how long apart).
 Proved by tests/supervisors/test_restart.py.
@@ -139,6 +141,26 @@ class Backoff:
             return min(self.max_s, self.first_s * self.factor ** (attempt - 1))
         except OverflowError:  # the power alone is beyond floats
             return self.max_s if self.first_s else 0.0
+
+
+@dataclass(frozen=True, slots=True)
+class Restart:
+    """A budget for code that is run again where it crashed: ``max`` times ``within`` seconds (sliding), after a backoff.
+
+    One crash more escalates. Raises ValueError for a budget that can never run out.
+    """
+
+    max: int = 3
+    within: float = 60.0
+    backoff: Backoff = Backoff()
+
+    def __post_init__(self) -> None:
+        check_budget(self.intensity, self.backoff)
+
+    @property
+    def intensity(self) -> Intensity:
+        """How often."""
+        return Intensity(self.max, self.within)
 
 
 def check_budget(intensity: Intensity, backoff: Backoff) -> None:

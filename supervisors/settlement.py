@@ -31,13 +31,13 @@ class Settlement(msgspec.Struct):
     """Tasks that may have something to do now; see ``turn``."""
 
 
-def settle(forest: Forest, touched: Iterable[int], now: int, failed: Iterable[int] = ()) -> Settlement:
+def settle(forest: Forest, touched: Iterable[int], now: int, ended: Iterable[TaskRecord] = ()) -> Settlement:
     """Follow up the changes made to ``touched`` in ``forest``, which takes the consequences in.
 
-    ``touched`` are tasks that are new or whose state or mark has changed; ``failed`` are tasks that had failed before
+    ``touched`` are tasks that are new or whose state or mark has changed; ``ended`` are tasks that had ended before
     somebody began to wait for them. ``now`` is in ms since the epoch.
     """
-    return _Pass(forest, now).run(touched, failed)
+    return _Pass(forest, now).run(touched, ended)
 
 
 def turn(forest: Forest, record: TaskRecord, now: int) -> Literal["run", "abort"] | None:
@@ -79,10 +79,10 @@ class _Pass:
         self.news: deque[int] = deque()
         self.drained: deque[int] = deque()
 
-    def run(self, touched: Iterable[int], failed: Iterable[int]) -> Settlement:
+    def run(self, touched: Iterable[int], ended: Iterable[TaskRecord]) -> Settlement:
         self.news.extend(touched)
-        for task in failed:
-            self._fail_fast(task)
+        for record in ended:
+            self._note_end(record)
         while self.news:
             self._spread(self.news.popleft())
         self.drained.extend(self.done.candidates)
@@ -93,6 +93,12 @@ class _Pass:
     def _put(self, record: TaskRecord) -> None:
         self.forest.put(record)
         self.done.changed[record.id] = record
+
+    def _note_end(self, record: TaskRecord) -> None:
+        if has_failed(record):
+            self._fail_fast(record.id)
+        else:
+            self.forest.completed(record.id)
 
     # --- marks
 

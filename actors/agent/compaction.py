@@ -45,7 +45,7 @@ from .summaries import (
     why_none,
 )
 from .thresholds import MIN_PIECE, Limits, keep_after_overflow, limits
-from .usage import count_message
+from .usage import count_summary
 
 CompactionReason = Literal["manual", "threshold", "overflow"]
 BUILT_IN = ("pi.generation", "pi.tool", "pi.compaction")
@@ -136,7 +136,7 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
         message = await _ask(run, state, model, said)
         summary = summary_of(message)
         async with run.commit() as tx:
-            await count_message(tx, run.conversation_id, message)
+            await count_summary(tx, run.conversation_id, message)
             if summary is not None and following < len(record):
                 await _show(tx, run, attempt=1)
                 tx.goto(msgspec.structs.replace(state, attempt=1, done=following, notes=summary))

@@ -14,6 +14,7 @@ from ...storage.records import (
     ConversationRecord,
     ConversationScope,
     DocumentRecord,
+    JoinPolicy,
     JsonObject,
     Parent,
     Scope,
@@ -210,7 +211,7 @@ async def _task(reader: SqliteReader, key: str, record: TaskRecord) -> Task:
         phase=None if isinstance(state, Completing | Terminal) else state.checkpoint.get("phase"),
         outcome=_tag(state.outcome) if isinstance(state, Completing | Terminal) else None,
         waiting_on=[] if waiting is None else waiting.on,
-        policy=None if waiting is None else waiting.policy,
+        policy=None if waiting is None else _policy(waiting.policy),
         until=None if waiting is None else waiting.until,
         background=record.background,
         abort_requested=record.abort_requested,
@@ -218,6 +219,10 @@ async def _task(reader: SqliteReader, key: str, record: TaskRecord) -> Task:
         owner=record.owner,
         documents=await _documents(reader, key, TaskScope(task_id=record.id)),
     )
+
+
+def _policy(policy: JoinPolicy) -> str:
+    return policy if isinstance(policy, str) else f"quorum {policy.quorum}"
 
 
 def _tag(union: msgspec.Struct) -> str:

@@ -2,7 +2,8 @@
 
     settings, builtin, choice     policies; built-in documents and entries; what is chosen for a conversation
     rounds, context, transcripts  calls and results; from entries to messages; active transcripts in memory
-    inbox                         admission, boundaries and settlement of submissions
+    inbox, writes                 admission, boundaries and settlement of submissions
+    cutting, compaction           where a transcript may be cut; asking for a compaction, and what became of it
     view, handles                 the replicated view; what applications hold
 
 Knows how runs are started (``inbox.Runner``), not what they are made of. Tests: tests/actors/conversation/.

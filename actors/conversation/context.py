@@ -85,7 +85,8 @@ def place_in(active: Sequence[EntryRecord], id: int) -> int | None:
 class Derivation:
     """The context of an active range that grows: each view costs the entries that are new since the last one.
 
-    An edit of something that was derived already begins anew; a head does so too, with another range.
+    An edit of something that was derived already begins anew; a head does so too, with another range. ``done`` counts
+    the entries of the present view.
     """
 
     def __init__(self, active: Growing[EntryRecord], decoded: Callable[[EntryRecord], Decoded]) -> None:
@@ -96,10 +97,10 @@ class Derivation:
     def view(self) -> ContextView:
         """Derive the context at the present end of the range. Raises MessageInvalid, and does so again."""
         entries = self._active.items
-        fresh = [self._decoded(entry) for entry in entries[self._done :]]
+        fresh = [self._decoded(entry) for entry in entries[self.done :]]
         if any(self._rewrites(said) for said in fresh):
             self._begin()
-        self._extend(entries[self._done :])
+        self._extend(entries[self.done :])
         return ContextView(
             head=entries[0] if entries and entries[0].head is not None else None,
             entries=self._active.view(),
@@ -108,7 +109,7 @@ class Derivation:
         )
 
     def _begin(self) -> None:
-        self._done = 0
+        self.done = 0
         self._edits: dict[int, list[Message]] = {}
         self._contributions: Growing[Sequence[Message]] = Growing()
         self._rounds = Rounds()
@@ -126,7 +127,7 @@ class Derivation:
 
     def _rewrites(self, said: Decoded) -> bool:
         places = (place_in(self._active.items, target) for target in said.edits)
-        return any(place is not None and place < self._done for place in places)
+        return any(place is not None and place < self.done for place in places)
 
     def _extend(self, fresh: Sequence[EntryRecord]) -> None:
         for entry in sorted(
@@ -138,7 +139,7 @@ class Derivation:
             self._contributions.items.append(tuple(contribution))
             for message in contribution:
                 self._add(entry, message)
-        self._done += len(fresh)
+        self.done += len(fresh)
 
 
 def _contributed(stored: Iterable[JsonObject] | None) -> list[Message]:

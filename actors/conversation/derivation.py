@@ -14,7 +14,8 @@ from ...storage.records import Completing, EntryRecord, Failed, Faulted, JsonObj
 from ..session.publication import Publication
 from . import events as e
 
-PROGRESS = {"output", "droppedBytes", "droppedLines", "details", "diagnostics"}
+TOLD_OTHERWISE = {"callId", "name", "status", "taskId", "entry"}
+"""Fields of a slot that starts and ends tell of. All others are progress."""
 
 
 class Seen(msgspec.Struct, frozen=True):
@@ -98,12 +99,14 @@ class _Step:
         elif now is not None and (ops := self._live_ops(["generation", "message"], now)):
             yield e.MessageUpdate(ops=ops, **self._about())
         for index, slot in enumerate(self._now.get("tools", ())):
-            if slot["status"] == "running" and (ops := self._slot_ops(index, slot)):
+            if slot["status"] != "done" and (ops := self._slot_ops(index, slot)):
                 yield e.ToolUpdate(call_id=slot["callId"], ops=ops, **self._about())
 
     def _slot_ops(self, index: int, slot: JsonObject) -> list[Any]:
+        if slot["callId"] not in self._slots and not slot.keys() - TOLD_OTHERWISE:
+            return []  # it has just come, with nothing to show yet
         ops = self._live_ops(["tools", index], slot)
-        return [op for op in ops if op[0] == "r" or (op[1] and op[1][0] in PROGRESS)]
+        return [op for op in ops if op[0] == "r" or (op[1] and op[1][0] not in TOLD_OTHERWISE)]
 
     def _live_ops(self, path: list[Any], value: Any) -> list[Any]:
         """Give this commit's operations on a part of ``pi.live``, seen from there."""

@@ -39,7 +39,7 @@ class ToolStart(Event, frozen=True, kw_only=True, tag="tool_start"):
 
 
 class ToolUpdate(Event, frozen=True, kw_only=True, tag="tool_update"):
-    """A running call shows progress: ``ops`` are chord operations on its slot of ``pi.live.tools``."""
+    """A call shows something, running or waiting for it: ``ops`` are chord operations on its slot of ``pi.live.tools``."""
 
     call_id: str
     ops: list[Any]

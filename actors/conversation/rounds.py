@@ -40,7 +40,8 @@ class Rounds:
         elif self._open and isinstance(message, SystemMessage):
             self._held.append(message)
         else:
-            self._close()
+            if self._open:
+                self._close()
             self._settle(message)
             if isinstance(message, AssistantMessage):
                 self._open = [_Waiting(call, message.timestamp) for call in tool_calls(message)]

@@ -5,9 +5,10 @@ decoded once. Proved by tests/actors/conversation/test_transcripts.py.
 """
 
 import asyncio
+from collections.abc import Mapping
 
 from ...storage.contract import EntryQuery
-from ...storage.records import EntryRecord
+from ...storage.records import ConversationRecord, EntryRecord
 from ..models.growing import Growing
 from ..session.core import SessionCore
 from ..session.errors import UnknownRecord
@@ -16,20 +17,22 @@ from ..session.publication import Publication
 from .context import ContextView, Decoded, Derivation, active_range, decode, derive, place_in
 
 MAX_KEPT = 64
+MAX_KEPT_ENTRIES = 50_000
+"""More ranges are kept as long as they hold no more than this together."""
 PAGE = 256
 
 
 class _Kept:
     """A kept active range, what its entries say as far as somebody has asked, and the context that they make."""
 
-    def __init__(self, entries: list[EntryRecord]) -> None:
-        self._decoded: dict[int, Decoded] = {}
+    def __init__(self, entries: list[EntryRecord], known: Mapping[int, Decoded] | None = None) -> None:
+        self.said = dict(known or {})
         self.move(entries)
 
     def move(self, entries: list[EntryRecord]) -> None:
         """Take over another range, a later one."""
         self.entries = Growing(entries)
-        self._decoded = {entry.id: self._decoded[entry.id] for entry in entries if entry.id in self._decoded}
+        self.said = {entry.id: self.said[entry.id] for entry in entries if entry.id in self.said}
         self._derivation = Derivation(self.entries, self.decoded)
 
     def add(self, entry: EntryRecord) -> None:
@@ -67,10 +70,14 @@ class _Kept:
 
     def decoded(self, entry: EntryRecord) -> Decoded:
         """Decode one of the entries, once. Raises MessageInvalid."""
-        known = self._decoded.get(entry.id)
+        known = self.said.get(entry.id)
         if known is None:
-            known = self._decoded[entry.id] = decode(entry)
+            known = self.said[entry.id] = decode(entry)
         return known
+
+    def undecoded(self) -> list[EntryRecord]:
+        """Give the entries that came since the context was last derived."""
+        return self.entries.items[self._derivation.done :]
 
 
 class Transcripts:
@@ -97,29 +104,57 @@ class Transcripts:
         Raises UnknownRecord, EntryNotVisible, MessageInvalid.
         """
         kept = await self._range(conversation_id)
+        await self._decode(kept)
         if at is None or kept.shows(at):
             return kept.context(at)
         await visible_entry(self._core, conversation_id, at)
         return derive(await self._read(conversation_id, at))
 
+    async def _decode(self, kept: _Kept) -> None:
+        """Decode what has just been read in slices, so that a long transcript does not hold the loop."""
+        fresh = kept.undecoded()
+        for start in range(0, len(fresh) - PAGE, PAGE):
+            for entry in fresh[start : start + PAGE]:
+                kept.decoded(entry)
+            await asyncio.sleep(0)
+
     async def _range(self, conversation_id: int) -> _Kept:
         await self._core.drained()
-        while (kept := self._kept.get(conversation_id)) is None:
+        while (kept := self._kept.pop(conversation_id, None)) is None:
             async with self._loading:
                 if conversation_id not in self._kept:
                     await self._load(conversation_id)
+        self._kept[conversation_id] = kept  # behind those that were asked for longer ago
         return kept
 
     async def _load(self, conversation_id: int) -> None:
-        if await self._core.storage.conversation(self._core.key, conversation_id) is None:
+        record = await self._core.storage.conversation(self._core.key, conversation_id)
+        if record is None:
             raise UnknownRecord("conversation", conversation_id)
         self._arrived.clear()
-        read = await self._read(conversation_id, None)
-        while len(self._kept) >= MAX_KEPT:
-            del self._kept[next(iter(self._kept))]
-        self._kept[conversation_id] = _Kept(read)
+        kept = await self._inherited(record) or _Kept(await self._read(conversation_id, None))
+        self._kept[conversation_id] = kept
+        self._make_room()
         for entry in self._arrived:
             self._add(entry)
+
+    def _make_room(self) -> None:
+        """Keep a few ranges however long they are, and many short ones; the longest unused go first."""
+        size = sum(len(kept.entries.items) for kept in self._kept.values())
+        while len(self._kept) > MAX_KEPT and size > MAX_KEPT_ENTRIES:
+            size -= len(self._kept.pop(next(iter(self._kept))).entries.items)
+
+    async def _inherited(self, fork: ConversationRecord) -> _Kept | None:
+        """Take what a fork shows of its parent from memory, if it is there: then only what is its own is read."""
+        parent = None if fork.parent is None else self._kept.get(fork.parent.conversation_id)
+        if fork.parent is None or parent is None or not parent.shows(fork.parent.at):
+            return None
+        shared, said = parent.as_of(fork.parent.at), parent.said
+        own = await self._scan(fork.id, fork.parent.at + 1, None)
+        newest = next((entry for entry in reversed(own) if entry.head is not None), shared[0])
+        if _first(newest) < _first(shared[0]):
+            return None
+        return _Kept(active_range([*shared, *own], newest), said)
 
     async def _read(self, conversation_id: int, at: int | None) -> list[EntryRecord]:
         """Read an active range from storage, again if a head comes meanwhile that keeps more."""

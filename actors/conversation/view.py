@@ -118,9 +118,9 @@ class Mount:
 
     def stream(self) -> EventStream:
         """Add a watcher of events."""
+        first: list[Any] = [self._seen.snapshot()]
         watch = self._join(self._streams, collapse=lambda value, events: [self._seen.snapshot()])
-        first: Any = self._seen.snapshot()
-        watch.push(self._seen.view, [first])
+        watch.push(self._seen.view, first)
         return EventStream(watch)
 
     def _join(self, watches: dict[object, Watch], **options: Any) -> Watch:

@@ -10,7 +10,7 @@ from typing import Any, Self, TypeAlias
 
 from .growing import Branch
 from .messages import Content, Image, SystemMessage, Text, Thinking, ToolCall, ToolSpec, plain_text
-from .openai_profile import OpenAIProfile, reasoning_effort
+from .openai_profile import IMAGE_TYPES, OpenAIProfile, reasoning_effort
 from .repair import arguments_text
 from .request import ModelRequest, current_tools, system_update
 from .tokens import answer_room
@@ -137,7 +137,7 @@ class _Writer:
         return [self._image(block) if isinstance(block, Image) else _part(block.text) for block in content]
 
     def _image(self, image: Image) -> Wire:
-        if not self._profile.images or not image.data:
+        if not self._profile.images or not image.data or image.mime_type not in IMAGE_TYPES:
             return _part("(picture left out: it cannot be shown)")
         return {"type": "image_url", "image_url": {"url": data_url(image)}}
 

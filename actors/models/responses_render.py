@@ -18,7 +18,7 @@ from typing import Any, Self, TypeAlias
 from .chat_render import GO_ON, NO_OUTPUT, data_url, vendor_options
 from .growing import Branch, folded
 from .messages import Block, Content, Image, Message, Opaque, SystemMessage, Text, Thinking, ToolCall, ToolSpec
-from .openai_profile import OpenAIProfile, reasoning_effort
+from .openai_profile import IMAGE_TYPES, OpenAIProfile, reasoning_effort
 from .repair import arguments_text
 from .request import ModelRequest, current_tools, system_update
 from .tokens import answer_room
@@ -205,7 +205,7 @@ def _parts(content: Iterable[Content], profile: OpenAIProfile) -> list[Item]:
 
 
 def _image(image: Image, profile: OpenAIProfile) -> Item:
-    if not profile.images or not image.data:
+    if not profile.images or not image.data or image.mime_type not in IMAGE_TYPES:
         return _input_text("(picture left out: it cannot be shown)")
     return {"type": "input_image", "detail": "auto", "image_url": data_url(image)}
 

@@ -132,9 +132,9 @@ async def _follow_up(tx: BaseTx) -> dict[int, None]:
     concerned: dict[int, None] = {}
     touched: Iterable[int] | None = list(tx.touched)
     while touched is not None:
-        settlement = settle(forest, touched, core.clock.now(), list(tx.failed))
+        settlement = settle(forest, touched, core.clock.now(), list(tx.awaited.values()))
         tx.touched.clear()
-        tx.failed.clear()
+        tx.awaited.clear()
         for record in settlement.changed.values():
             tx.rows[record.id] = record
         await _call_hooks(tx, settlement)

@@ -25,8 +25,10 @@ from ...storage.records import (
     SubmissionRecord,
     TaskRecord,
     TaskScope,
+    Waiting,
 )
 from ...supervisors.forest import Forest
+from ...supervisors.joins import has_completed, wanted
 from ..runtime import Clock
 from .documents import Address, Doc, Loaded, address_of, fits, migrated
 from .environment import Hooks, Scheduler, Services
@@ -117,8 +119,17 @@ class SessionCore:
             await self.know(record.owner if record.owner is not None else record.conversation_id, self.row)
             self.forest.put(record)
             self.recovered.add(record.id)
+        await self._note_ends()
         self.forest.checkpoint()
         self.tell_deadline()
+
+    async def _note_ends(self) -> None:
+        """Have the waits that end early know who has completed before this incarnation."""
+        waits = [one.state for one in self.forest if isinstance(one.state, Waiting) and wanted(one.state.policy)]
+        for task in dict.fromkeys(task for wait in waits for task in wait.on if not self.forest.is_live(task)):
+            record = await self.storage.task(self.key, task)
+            if record is not None and has_completed(record):
+                self.forest.completed(task)
 
     def fail(self, cause: BaseException | None) -> None:
         """Die: everything that waits for this incarnation, now or later, gets SessionFailed. Again is harmless."""

@@ -5,10 +5,12 @@ are taken over by storage. So a fork costs its documents, however long the histo
 tests/actors/session/test_forks.py and tests/actors/conversation/test_forks.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
+from typing import Any
 
 import msgspec
 
+from ...chord import Tracker
 from ...storage.contract import DocumentQuery, EntryQuery
 from ...storage.records import (
     Base,
@@ -20,6 +22,7 @@ from ...storage.records import (
     StoredDocument,
 )
 from .core import DOCUMENTS_PAGE, SessionCore
+from .documents import Address, Doc, Loaded, fits, migrated
 from .errors import EntryNotVisible, InvalidValue
 
 
@@ -83,19 +86,6 @@ def copy_of(source: Source, id: int, conversation_id: int) -> DocumentCopy:
     return DocumentCopy(record=record, source=source.record.id, at=source.at)
 
 
-async def copied_value(core: SessionCore, copy: DocumentCopy) -> StoredDocument:
-    """Read what a copy takes over."""
-    stored: StoredDocument | None = await core.storage.document(core.key, copy.source, copy.at)
-    assert stored is not None
-    return stored
-
-
-async def written_out(core: SessionCore, copy: DocumentCopy) -> DocumentCreate:
-    """Make of a copy the document itself, where the same batch changes its source."""
-    stored = await copied_value(core, copy)
-    return DocumentCreate(record=copy.record, content=Base(version=stored.version, value=stored.value))
-
-
 async def _documents(core: SessionCore, conversation_id: int, at: int | None) -> list[DocumentRecord]:
     query = DocumentQuery(scope=ConversationScope(conversation_id=conversation_id), at=at)
     page = await core.storage.scan_documents(core.key, query, DOCUMENTS_PAGE)
@@ -104,3 +94,34 @@ async def _documents(core: SessionCore, conversation_id: int, at: int | None) ->
         page = await core.storage.scan_documents(core.key, query, DOCUMENTS_PAGE, page.next)
         found.extend(page.items)
     return found
+
+
+class Copies(dict[Address, DocumentCopy]):
+    """The documents that one block's forks take over as they are, by the address of the copy."""
+
+    async def take(self, core: SessionCore, doc: Doc[Any], address: Address) -> Loaded:
+        """Give a copy as a document of its own, which the block may change. Raises DocumentMismatch."""
+        copy = self[address]
+        fits(doc, copy.record)
+        stored = await _copied_value(core, copy)
+        loaded = Loaded(copy.record, Tracker(migrated(doc, stored.value, stored.version)), doc.version, None, 0)
+        del self[address]
+        return loaded
+
+    async def writes(self, core: SessionCore, changed: Container[int]) -> list[DocumentCopy | DocumentCreate]:
+        """Give the writes that make the copies; those of documents that the same batch changes are written out.
+
+        Storage refuses to copy what its batch writes, since it could not know which value is meant.
+        """
+        return [await _written_out(core, copy) if copy.source in changed else copy for copy in self.values()]
+
+
+async def _copied_value(core: SessionCore, copy: DocumentCopy) -> StoredDocument:
+    stored: StoredDocument | None = await core.storage.document(core.key, copy.source, copy.at)
+    assert stored is not None
+    return stored
+
+
+async def _written_out(core: SessionCore, copy: DocumentCopy) -> DocumentCreate:
+    stored = await _copied_value(core, copy)
+    return DocumentCreate(record=copy.record, content=Base(version=stored.version, value=stored.value))

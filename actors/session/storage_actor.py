@@ -10,6 +10,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
 
+import msgspec
 import structlog
 
 from ...storage.contract import Storage
@@ -41,14 +42,11 @@ class Store:
         self.fresh = True
 
 
-class Admitted:
+class Admitted(msgspec.Struct, gc=False):
     """A batch to be stored, and whom to tell."""
 
-    __slots__ = ("batch", "core")
-
-    def __init__(self, core: SessionCore, batch: Batch) -> None:
-        self.core = core
-        self.batch = batch
+    core: SessionCore
+    batch: Batch
 
 
 class CatchUp:
@@ -100,7 +98,8 @@ class StorageActor(Actor):
         """Queue batches; write what has queued up."""
         if isinstance(message, Admitted):
             self._queue.append(message)
-            self._flush_soon()
+            if not self._flushing:
+                self._flush_soon()
             return None
         if isinstance(message, CatchUp):
             return self._catch_up(message.key)
@@ -110,9 +109,8 @@ class StorageActor(Actor):
 
     def _flush_soon(self) -> None:
         """Behind everything that is in the mailbox now."""
-        if not self._flushing:
-            self._flushing = True
-            self.actor_ref.tell(_FLUSH)
+        self._flushing = True
+        self.actor_ref.tell(_FLUSH)
 
     async def _catch_up(self, key: str) -> None:
         while any(one.batch.session == key for one in self._queue):

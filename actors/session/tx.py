@@ -37,9 +37,9 @@ from ...storage.records import (
 )
 from .arguments import context_edits, messages, name, plain, whole
 from .core import SessionCore
-from .documents import Address, Doc, Loaded, Open, address_of, fits, migrated, root
+from .documents import Address, Doc, Loaded, Open, address_of, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
-from .forks import copied_value, copy_of, fork_point, sources, written_out
+from .forks import Copies, copy_of, fork_point, sources
 from .pending import Row
 
 D = TypeVar("D")
@@ -76,8 +76,8 @@ class BaseTx:
         self.created: list[ConversationRecord] = []
         self.touched: dict[int, None] = {}
         """Tasks whose records this block has changed."""
-        self.failed: dict[int, None] = {}
-        """Ended tasks that had failed before this block began to wait for them."""
+        self.awaited: dict[int, TaskRecord] = {}
+        """Tasks that had ended before this block began to wait for them."""
         self.turns: dict[int, Any] = {}
         """What the scheduler has decided about tasks, for when this block is admitted."""
         self.clean_up = True
@@ -87,8 +87,7 @@ class BaseTx:
         """Documents that this block had open and retires."""
         self.retiring: dict[Address, DocumentRecord] = {}
         """Documents that this block retires without having looked into them."""
-        self.copies: dict[Address, DocumentCopy] = {}
-        """Documents that this block's forks take over as they are."""
+        self.copies = Copies()
         self.ended: list[int] = []
         """Tasks that end with this block."""
         self._last_id = core.last_id
@@ -336,14 +335,9 @@ class BaseTx:
         return opened
 
     async def _existing(self, doc: Doc[Any], address: Address) -> Loaded | None:
-        copy = self.copies.get(address)
-        if copy is None:
-            return await self.core.document(doc, address)
-        fits(doc, copy.record)
-        stored = await copied_value(self.core, copy)
-        loaded = Loaded(copy.record, Tracker(migrated(doc, stored.value, stored.version)), doc.version, None, 0)
-        del self.copies[address]
-        return loaded
+        if address in self.copies:
+            return await self.copies.take(self.core, doc, address)
+        return await self.core.document(doc, address)
 
     def _new_document(self, doc: Doc[Any], address: Address, seed: Json) -> Loaded:
         value = root(doc, doc.initial(seed) if doc.family else doc.initial())
@@ -393,10 +387,10 @@ class BaseTx:
                 self.retiring[address] = record
 
     async def staged_copies(self) -> list[DocumentCopy | DocumentCreate]:
-        """Give the writes that copy documents; storage refuses to copy what the same batch changes."""
+        """Give the writes that copy documents into this block's forks."""
         changed = {one.loaded.record.id for one in (*self.opened.values(), *(one for _, one in self.closed))}
         changed.update(record.id for record in self.retiring.values())
-        return [await written_out(self.core, copy) if copy.source in changed else copy for copy in self.copies.values()]
+        return await self.copies.writes(self.core, changed)
 
     # --- the end of the block
 

@@ -9,15 +9,15 @@ from typing import Any
 
 import structlog
 
-from ...storage.records import Faulted, OutcomeError, Running, TaskRecord
+from ...storage.records import Faulted, OutcomeError, Running, TaskRecord, Waiting
 from ..runtime import Actor
 from ..session.commit import Commit
 from ..session.errors import SessionClosed, SessionFailed
 from ..session.tx import BaseTx
 from .engine import Engine, Invocation
 from .run import Run
-from .steps import Fault, Go, error_text, step
-from .tx import finish
+from .steps import Fault, Go, error_text, restarted, step
+from .tx import finish, restage
 
 log = structlog.get_logger("perdure.task")
 
@@ -120,7 +120,7 @@ class TaskActor(Actor):
         return self._invocation.cancels == 1
 
     async def _fault(self, fault: Fault) -> None:
-        """End the task as faulted, without its definition's clean-up if that makes it impossible.
+        """Have the phase run again later, or end the task as faulted, without its definition's clean-up if that fails.
 
         If even that cannot be stored, the session dies: running the phase again would not be better.
         """
@@ -140,8 +140,27 @@ class TaskActor(Actor):
         async with Commit(self._core, lambda: BaseTx(self._core)) as tx:
             tx.clean_up = clean_up
             record = self._core.forest.get(self._invocation.task)
-            if record is not None and isinstance(record.state, Running):
+            if record is None or not isinstance(record.state, Running):
+                return
+            again = self._restarted(record) if fault.crashed else None
+            if again is None:
                 finish(tx, record, Faulted(error=OutcomeError(message=fault.message)))
+            else:
+                restage(tx, again)
+        if fault.crashed:
+            self._tell_restart(record, again)
+
+    def _restarted(self, record: TaskRecord) -> TaskRecord | None:
+        restart = self._invocation.definition.restart
+        return restarted(record, restart, self._core.clock.now(), self.system.random())
+
+    def _tell_restart(self, crashed: TaskRecord, again: TaskRecord | None) -> None:
+        fields = {"session": self._core.key, "task": crashed.id, "kind": crashed.kind}
+        if again is not None:
+            assert isinstance(again.state, Waiting)
+            log.warning("task_restarting", **fields, attempt=len(again.restarts or ()), until=again.state.until)
+        elif self._invocation.definition.restart is not None:
+            log.error("task_escalated", **fields, restarts=len(crashed.restarts or ()))
 
 
 def _take_back_cancel() -> None:

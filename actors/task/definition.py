@@ -19,6 +19,7 @@ import msgspec
 
 from ...chord import valid_text
 from ...storage.records import Json, JsonObject, TaskRecord
+from ...supervisors.restart import Restart
 from ..session.arguments import plain
 from .errors import DefinitionError
 
@@ -43,17 +44,22 @@ class Task(Generic[I, R]):
 
     The first phase in the class is where a task starts; override ``initial`` when it needs fields. ``abort`` runs when
     the task has an abort mark and the work below it has ended; it must decide the outcome.
+    A phase that raises faults the task. With ``restart=Restart(max=3, within=60.0)`` it runs again instead, from the
+    stored checkpoint and after a backoff that is stored, too; one crash more faults the task.
     Raises DefinitionError when the class is incomplete.
     """
 
     name: ClassVar[str]
     version: ClassVar[int]
     phases: ClassVar[dict[str, type[Phase]]]
+    restart: ClassVar[Restart | None] = None
     input_type: ClassVar[Any]
     result_type: ClassVar[Any]
     _state_type: ClassVar[Any]
 
-    def __init_subclass__(cls, *, name: str | None = None, version: int = 1, **kwargs: Any) -> None:
+    def __init_subclass__(
+        cls, *, name: str | None = None, version: int = 1, restart: Restart | None = None, **kwargs: Any
+    ) -> None:
         super().__init_subclass__(**kwargs)
         if name is None:
             raise DefinitionError(
@@ -63,7 +69,9 @@ class Task(Generic[I, R]):
             raise DefinitionError(
                 f"{cls.__name__}: expected a text as name and a version from 1, got: {name!r}, {version!r}"
             )
-        cls.name, cls.version = name, version
+        if restart is not None and not isinstance(restart, Restart):
+            raise DefinitionError(f"{cls.__name__}: expected restart to be a Restart(...), got: {restart!r}")
+        cls.name, cls.version, cls.restart = name, version, restart
         phases = [phase for phase in vars(cls).values() if isinstance(phase, type) and issubclass(phase, Phase)]
         cls.phases = {_tag(phase): phase for phase in phases}
         cls.input_type, cls.result_type = _parameters(cls)

@@ -14,7 +14,6 @@ import msgspec
 import structlog
 
 from ...storage.records import Orphaned, TaskRecord, Waiting
-from ...supervisors.joins import has_failed
 from ...supervisors.settlement import reserved, turn
 from ..session.commit import Commit
 from ..session.core import SessionCore
@@ -251,5 +250,5 @@ class Engine:
             if isinstance(record.state, Waiting) and record.state.policy == "failFast":
                 for task in record.state.on:
                     awaited = await tx.task(task)
-                    if awaited is not None and not awaited.live and has_failed(awaited):
-                        tx.failed[task] = None
+                    if awaited is not None and not awaited.live:
+                        tx.awaited[task] = awaited

@@ -80,7 +80,7 @@ class Run(Generic[I]):
         until: int | None = None,
         mail: bool = False,
     ) -> None:
-        """Park until all of ``on`` have ended and ``until`` (ms) has come; then the handler of ``then`` runs."""
+        """Park until ``on`` satisfy ``policy`` or ``until`` (ms) has come; then ``then`` is handled. See ``RunTx.wait``."""
         async with self.commit() as tx:
             await tx.wait(on, then=then, policy=policy, until=until, mail=mail)
 
@@ -101,10 +101,18 @@ class Run(Generic[I]):
         return [await self._outcome(local_id(task, self.session)) for task in tasks]
 
     async def _outcome(self, task: int) -> Outcome:
-        record = await self.task(task)
-        if not isinstance(record.state, Terminal):
+        outcome = await self._outcome_so_far(task)
+        if outcome is None:
             raise InvalidTransition(f"task {task} has not ended")
-        return record.state.outcome
+        return outcome
+
+    async def outcomes_so_far(self, tasks: Sequence[int | TaskRef[Any]]) -> list[Outcome | None]:
+        """Read the outcomes of tasks, in order, None for each that has not ended. Raises UnknownRecord."""
+        return [await self._outcome_so_far(local_id(task, self.session)) for task in tasks]
+
+    async def _outcome_so_far(self, task: int) -> Outcome | None:
+        record = await self.task(task)
+        return record.state.outcome if isinstance(record.state, Terminal) else None
 
     async def task(self, task: int) -> TaskRecord:
         """Read a task's record. Raises UnknownRecord."""

@@ -1,10 +1,12 @@
 """The decisions between phases and at reservation, as pure functions. Proved by tests/actors/task/test_steps.py."""
 
+import math
 from typing import Any, Literal
 
 import msgspec
 
-from ...storage.records import JsonObject, Running, TaskRecord
+from ...storage.records import JsonObject, Running, TaskRecord, Waiting
+from ...supervisors.restart import Restart, charge
 from .definition import Task, encode
 
 Mode = Literal["run", "abort"]
@@ -27,9 +29,10 @@ class Go(msgspec.Struct, frozen=True):
 
 
 class Fault(msgspec.Struct, frozen=True):
-    """End the task as faulted."""
+    """End the task as faulted, unless its code ``crashed`` in a phase and its definition has the phase run again."""
 
     message: str
+    crashed: bool = False
 
 
 def step(
@@ -48,12 +51,28 @@ def step(
     if ran is None:
         return Go()
     if error is not None:
-        return Fault(error_text(error))
+        return Fault(error_text(error), crashed=mode == "run")
     if mode == "abort":
         return Fault("the abort handler returned without an outcome")
     if record.state.checkpoint == ran:
         return Fault("returned without durable progress")
     return Go()
+
+
+def restarted(record: TaskRecord, restart: Restart | None, now: int, random: float) -> TaskRecord | None:
+    """Give the record of a task whose code has crashed as it waits for its next try, or None when it has had them all.
+
+    What it waits for is stored, so the backoff costs no memory and the count outlives the process. ``now`` is in ms;
+    ``random`` lies in [0, 1).
+    """
+    if restart is None or not isinstance(record.state, Running):
+        return None
+    history = charge(restart.intensity, [at / 1_000 for at in record.restarts or ()], now / 1_000)
+    if history is None:
+        return None
+    until = now + math.ceil(restart.backoff.delay_s(len(history), random) * 1_000)
+    waiting = Waiting(checkpoint=record.state.checkpoint, on=[], policy="allSettled", until=until)
+    return msgspec.structs.replace(record, state=waiting, restarts=[round(at * 1_000) for at in history])
 
 
 def fit(record: TaskRecord, definition: Task[Any, Any] | None) -> TaskRecord | Blocked:

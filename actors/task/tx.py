@@ -4,7 +4,7 @@ Proved by tests/actors/task/test_tx.py.
 """
 
 from collections.abc import Callable, Sequence
-from typing import Any, TypeVar, get_args
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -18,13 +18,13 @@ from ...storage.records import (
     Outcome,
     OutcomeError,
     Pending,
+    Quorum,
     Running,
     TaskRecord,
     Terminal,
     Waiting,
 )
 from ...supervisors.forest import closes_cycle
-from ...supervisors.joins import has_failed
 from ..session.arguments import name as valid_name
 from ..session.arguments import text, whole
 from ..session.core import SessionCore
@@ -35,6 +35,7 @@ from .errors import InvalidTransition
 from .ref import TaskRef, local_id
 
 R = TypeVar("R")
+POLICIES = ("allSettled", "failFast", "firstCompleted")
 
 
 class Tx(BaseTx):
@@ -134,21 +135,23 @@ class RunTx(Tx):
         until: int | None = None,
         mail: bool = False,
     ) -> None:
-        """Park, without memory, until all of ``on`` have ended and the time ``until`` (ms) has come; then go on with ``then``.
+        """Park, without memory, until ``on`` satisfy ``policy`` or the time ``until`` (ms) has come; then go on with ``then``.
 
-        With ``mail`` somebody else's commit may end the wait (see ``wake``), and tasks and time are alternatives to that.
-        With "failFast" the first of ``on`` that fails has the others aborted; all of them must be the task's own.
-        Raises InvalidTransition for a wait that could never end.
+        Without ``until`` there is no time limit; without ``on`` it sleeps; without either it goes on at once. Policies:
+        "allSettled" waits for all of them. "failFast" does, too, but the first that fails has the others aborted; all of
+        them must be the task's own. "firstCompleted" waits for one that completes, ``Quorum(n)`` for n of them, or until
+        that can no longer come about; neither marks the others, which go on (``abort_task`` ends them).
+        With ``mail`` somebody else's commit may end the wait, too (see ``wake``).
+        Raises InvalidTransition for a wait that could never end, InvalidValue.
         """
         self._check_phase(then)
-        if policy not in get_args(JoinPolicy):
-            raise InvalidValue(f"policy must be one of {', '.join(get_args(JoinPolicy))}, got: {policy!r}")
         if until is not None:
             whole("until, a time in ms since the epoch,", until)
         awaited = [local_id(task, self.core.key) for task in on]
+        _check_policy(policy, awaited)
         for task in awaited:
             await self._check_awaited(task, policy)
-        if closes_cycle(self.core.forest, self._record.id, awaited):
+        if until is None and closes_cycle(self.core.forest, self._record.id, awaited):
             raise InvalidTransition("waiting for these tasks would close a cycle: they cannot end before this one")
         self._become(Waiting(checkpoint=encode(then), on=awaited, policy=policy, until=until, mail=mail))
 
@@ -158,8 +161,8 @@ class RunTx(Tx):
             raise InvalidTransition(f"cannot wait for task {task}: it does not exist")
         if policy == "failFast" and record.owner != self._record.id:
             raise InvalidTransition(f"failFast is for a task's own tasks, and task {task} is not")
-        if not record.live and has_failed(record):
-            self.failed[task] = None
+        if not record.live:
+            self.awaited[task] = record
 
     def memo(self, name: str, value: Json) -> Json:
         """Keep a small value with the task until it ends; the first one kept under a name stays and is returned."""
@@ -193,9 +196,22 @@ class RunTx(Tx):
         self.touched[record.id] = None
 
 
+def _check_policy(policy: JoinPolicy, on: Sequence[int]) -> None:
+    if not isinstance(policy, Quorum):
+        if policy not in POLICIES:
+            raise InvalidValue(f"policy must be one of {', '.join(POLICIES)} or a Quorum, got: {policy!r}")
+    elif not 1 <= whole("a quorum", policy.quorum) <= len(set(on)):
+        raise InvalidValue(f"a quorum must be 1 to {len(set(on))}, the tasks waited for, got: {policy.quorum}")
+
+
 def finish(tx: BaseTx, record: TaskRecord, outcome: Outcome) -> None:
     """Decide a live task's outcome from outside its code (faults, orphans)."""
     if isinstance(record.state, Completing | Terminal):
         raise InvalidValue(f"task {record.id} has its outcome")
-    tx.stage_task(msgspec.structs.replace(record, state=Completing(outcome=outcome), memos=None))
+    restage(tx, msgspec.structs.replace(record, state=Completing(outcome=outcome), memos=None))
+
+
+def restage(tx: BaseTx, record: TaskRecord) -> None:
+    """Stage a live task's changed record from outside its code. What follows from it is decided when the block ends."""
+    tx.stage_task(record)
     tx.touched[record.id] = None

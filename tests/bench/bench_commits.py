@@ -2,31 +2,35 @@
 
     python tests/bench/bench_commits.py [--seconds 2] [--added-flush-ms 0.5]
 
-Each session commits one entry of about 330 bytes at a time and waits until it is durable: "actor" hands ready batches to the
-storage actor, "session" runs whole commit blocks (line, transaction, gate, publication). Bare sqlite3 does one transaction per
-commit on the caller's thread: the same row into the same table, and the session's counters. "power" is synchronous=FULL,
-"process" NORMAL. With ``--added-flush-ms`` every flush of the disk takes that much longer for both sides.
+Each session commits one record of about 330 bytes at a time and waits until it is durable: a *checkpoint* replaces a task's
+record, an *entry* is appended to a transcript. "actor" hands ready batches to the storage actor, "session" runs whole
+commit blocks (line, transaction, gate, publication). Bare sqlite3 does one transaction per commit on the caller's thread, for
+100 sessions in turn: the same row into the same table, and the session's counters. "power" is synchronous=FULL, "process"
+NORMAL. With ``--added-flush-ms`` every flush of the disk takes that much longer for both sides. Both sides are measured
+``--rounds`` times in turns; the table shows medians.
 """
 
 import argparse
 import asyncio
 import contextlib
+import itertools
 import os
 import sqlite3
+import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import perdure
 from perdure.actors.runtime import ActorRef, ActorSystem
 from perdure.actors.session.storage_actor import Admitted, StorageActor, Store
 from perdure.storage import codec
-from perdure.storage.records import Batch, ConversationRecord, EntryRecord
-from perdure.storage.sqlite_group import ADD_ENTRY, SET_COUNTERS
+from perdure.storage.records import Batch, ConversationRecord, EntryRecord, Running, TaskRecord, Write
+from perdure.storage.sqlite_group import ADD_ENTRY, ADD_TASK
 from perdure.storage.sqlite_schema import TABLES
 
 sys.path.insert(0, str(Path(__file__).parent))
@@ -34,6 +38,9 @@ from slow_disk import flush_ms, rerun_with_slow_disk
 
 TEXT = "x" * 200
 SESSIONS = (1, 10, 100)
+TASK = 2
+Kind = Literal["checkpoint", "entry"]
+Through = Callable[[Kind, Path, str, int, float], Coroutine[Any, Any, "Figures"]]
 
 
 class Figures(NamedTuple):
@@ -65,38 +72,58 @@ def entry(number: int, id: int) -> EntryRecord:
     return EntryRecord(id=id, conversation_id=1, kind="bench.entry", data={"text": TEXT, "number": number})
 
 
+def checkpoint(number: int) -> TaskRecord:
+    return TaskRecord(
+        id=TASK,
+        conversation_id=1,
+        kind="bench.task",
+        version=1,
+        state=Running(checkpoint={"phase": "work", "number": number, "text": TEXT}),
+        background=False,
+        abort_requested=False,
+    )
+
+
 class Driver:
     """Stands where a session stands for the storage actor: hands batches over and hears when they are durable."""
 
-    def __init__(self, key: str, storage: ActorRef) -> None:
+    def __init__(self, kind: Kind, key: str, storage: ActorRef) -> None:
         self.key = key
+        self._kind = kind
         self._storage = storage
-        self._seq = 0
+        self._seq = TASK
         self._durable: asyncio.Future[None] | None = None
 
+    async def begin(self) -> None:
+        self._store([ConversationRecord(id=1), checkpoint(0)])
+        await self._durable
+
     async def commit(self, number: int) -> None:
+        self._store([checkpoint(number) if self._kind == "checkpoint" else entry(number, self._seq + 1)])
+        await self._durable
+
+    def _store(self, writes: list[Write]) -> None:
         self._seq += 1
-        writes = [ConversationRecord(id=1)] if self._seq == 1 else [entry(number, self._seq)]
         self._durable = asyncio.get_running_loop().create_future()
         self._storage.tell(Admitted(self, Batch(session=self.key, seq=self._seq, last_id=self._seq, writes=writes)))
-        await self._durable
 
     def durable(self, seq: int) -> None:
         assert seq == self._seq
         self._durable.set_result(None)
 
 
-async def through_the_actor(path: Path, durability: str, sessions: int, seconds: float) -> Figures:
+async def through_the_actor(kind: Kind, path: Path, durability: str, sessions: int, seconds: float) -> Figures:
     store = Store(perdure.SqliteStorage(path, durability=durability))
     async with ActorSystem() as system:
         storage = system.spawn(StorageActor, store)
-        drivers = [Driver(f"session-{number}", storage) for number in range(sessions)]
+        drivers = [Driver(kind, f"session-{number}", storage) for number in range(sessions)]
+        await asyncio.gather(*(driver.begin() for driver in drivers))
         figures = await measure([driver.commit for driver in drivers], seconds)
     await store.storage.close()
     return figures
 
 
-async def through_sessions(path: Path, durability: str, sessions: int, seconds: float) -> Figures:
+async def through_sessions(kind: Kind, path: Path, durability: str, sessions: int, seconds: float) -> Figures:
     async with perdure.System.open(path, durability=durability) as system:
         roots = [await (await system.session(f"session-{number}")).root() for number in range(sessions)]
 
@@ -107,48 +134,71 @@ async def through_sessions(path: Path, durability: str, sessions: int, seconds: 
         return await measure([partial(commit, root) for root in roots], seconds)
 
 
-def bare(path: Path, durability: str, seconds: float) -> float:
+def bare(kind: Kind, path: Path, durability: str, seconds: float, sessions: int = max(SESSIONS)) -> float:
     """Commits per second of one transaction per commit."""
     with contextlib.closing(sqlite3.connect(path, isolation_level=None)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
         connection.execute(f"PRAGMA synchronous={'FULL' if durability == 'power' else 'NORMAL'}")
         connection.executescript(TABLES)
-        connection.execute("INSERT INTO sessions (sid, key, created_at, seq, last_id) VALUES (1, 'a', 0, 0, 0)")
-        count, began = 1, time.perf_counter()
+        for sid in range(1, sessions + 1):
+            connection.execute("INSERT INTO sessions VALUES (?, ?, 0, 0, 0, NULL)", (sid, f"session-{sid}"))
+            connection.execute(ADD_TASK, (sid << 32 | TASK, codec.encode(checkpoint(0))))
+        count, began = 0, time.perf_counter()
         while time.perf_counter() < began + seconds:
-            count += 1
+            sid, number = count % sessions + 1, TASK + 1 + count // sessions
             connection.execute("BEGIN IMMEDIATE")
-            connection.execute(ADD_ENTRY, (2**32 + count, 2**32 + 1, count, None, codec.encode(entry(count, count))))
-            connection.execute(SET_COUNTERS, (count, count, 1))
+            if kind == "entry":
+                row = (sid << 32 | number, sid << 32 | 1, number, None, codec.encode(entry(number, number)))
+                connection.execute(ADD_ENTRY, row)
+            else:
+                row = (codec.encode(checkpoint(number)), sid << 32 | TASK)
+                connection.execute("UPDATE live_tasks SET body = ? WHERE rid = ?", row)
+            connection.execute("UPDATE sessions SET seq = ?, last_id = ? WHERE sid = ?", (number, number, sid))
             connection.execute("COMMIT")
+            count += 1
         return count / (time.perf_counter() - began)
 
 
-def table(folder: Path, seconds: float) -> None:
+def cell(
+    kind: Kind, through: Through, folder: Path, durability: str, sessions: int, options: Any
+) -> tuple[Figures, float]:
+    """Measure both sides by turns; give the medians."""
+    found: list[Figures] = []
+    alone: list[float] = []
+    for _ in range(options.rounds):
+        with tempfile.TemporaryDirectory(dir=folder) as name:
+            alone.append(bare(kind, Path(name, "bare.db"), durability, options.seconds))
+            found.append(asyncio.run(through(kind, Path(name, "store.db"), durability, sessions, options.seconds)))
+    return Figures(*map(statistics.median, zip(*found, strict=True))), statistics.median(alone)
+
+
+def table(folder: Path, options: Any) -> None:
     """Print the table."""
     print(f"one flush of this disk takes {flush_ms(folder):.2f} ms (median)\n")
-    head = f"{'durability':<11}{'through':<9}{'sessions':>9}{'commits/s':>12}{'p50 ms':>9}{'p99 ms':>9}"
+    head = f"{'commit':<11}{'durability':<11}{'through':<9}{'sessions':>9}{'commits/s':>12}{'p50 ms':>9}{'p99 ms':>9}"
     print(f"{head}{'bare/s':>9}{'ratio':>8}")
-    for durability in ("power", "process"):
-        alone = bare(folder / f"bare-{durability}.db", durability, seconds)
-        for name, through in (("actor", through_the_actor), ("session", through_sessions)):
-            for sessions in SESSIONS:
-                path = folder / f"{durability}-{name}-{sessions}.db"
-                found = asyncio.run(through(path, durability, sessions, seconds))
-                cells = f"{found.rate:>12,.0f}{found.p50:>9.2f}{found.p99:>9.2f}{alone:>9,.0f}"
-                print(f"{durability:<11}{name:<9}{sessions:>9}{cells}{found.rate / alone:>7.1f}x")
+    for kind, name, through in (
+        ("checkpoint", "actor", through_the_actor),
+        ("entry", "actor", through_the_actor),
+        ("entry", "session", through_sessions),
+    ):
+        for durability, sessions in itertools.product(("power", "process"), SESSIONS):
+            found, alone = cell(kind, through, folder, durability, sessions, options)
+            cells = f"{found.rate:>12,.0f}{found.p50:>9.2f}{found.p99:>9.2f}{alone:>9,.0f}"
+            print(f"{kind:<11}{durability:<11}{name:<9}{sessions:>9}{cells}{found.rate / alone:>7.1f}x", flush=True)
 
 
 def main() -> int:
     """Run here, or again on a slower disk."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=2.0, help="for each cell")
+    parser.add_argument("--seconds", type=float, default=1.0, help="for each side of each cell")
+    parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--added-flush-ms", type=float, default=0.0)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as name:
         if options.added_flush_ms and "LD_PRELOAD" not in os.environ:
             return rerun_with_slow_disk(options.added_flush_ms, Path(name))
-        table(Path(name), options.seconds)
+        table(Path(name), options)
     return 0
 
 

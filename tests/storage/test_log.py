@@ -2,10 +2,10 @@
 
 import sqlite3
 
-from perdure.storage import sqlite_writer
+from perdure.storage import sqlite_log
 from perdure.storage.conformance_rig import conversation, entry
 from perdure.storage.records import EntryRecord
-from perdure.storage.sqlite_schema import WAL_IDLE_BYTES
+from perdure.storage.sqlite_log import WAL_IDLE_BYTES
 
 from .support import with_store
 
@@ -44,8 +44,9 @@ def test_an_idle_store_copies_a_log_that_has_grown_and_reuses_its_file(tmp_path)
 
 def test_a_busy_store_never_lets_the_log_grow_beyond_its_limit(tmp_path, monkeypatch):  # ST-65
     path = tmp_path / "s.db"
-    limit = 2 * WAL_IDLE_BYTES
-    monkeypatch.setattr(sqlite_writer, "WAL_LIMIT_BYTES", limit)
+    limit = 3 * WAL_IDLE_BYTES
+    monkeypatch.setattr(sqlite_log, "WAL_BUSY_BYTES", 2 * WAL_IDLE_BYTES)
+    monkeypatch.setattr(sqlite_log, "WAL_LIMIT_BYTES", limit)
 
     async def body(rig):
         await rig.commit(conversation(rig.id()))
@@ -61,7 +62,7 @@ def test_a_busy_store_never_lets_the_log_grow_beyond_its_limit(tmp_path, monkeyp
 def test_a_foreign_reader_delays_the_copying_and_breaks_nothing(tmp_path, monkeypatch):
     path = tmp_path / "s.db"
     limit = 2 * WAL_IDLE_BYTES
-    monkeypatch.setattr(sqlite_writer, "WAL_LIMIT_BYTES", limit)
+    monkeypatch.setattr(sqlite_log, "WAL_BUSY_BYTES", limit)
 
     async def body(rig):
         await rig.commit(conversation(rig.id()))
@@ -71,9 +72,12 @@ def test_a_foreign_reader_delays_the_copying_and_breaks_nothing(tmp_path, monkey
         await fill(rig, 600)
         assert wal_size(path) > 2 * limit, "the log was cut under a reader"
         reader.execute("COMMIT")
-        await fill(rig, 100)
-        await rig.commit(entry(rig.id()))
-        assert wal_size(path) < limit
+        for _ in range(1_000):
+            await rig.commit(big(rig.id()))
+            if wal_size(path) <= WAL_IDLE_BYTES:
+                break
+        else:
+            raise AssertionError("the log did not begin anew")
         reader.close()
 
     with_store(path, body)

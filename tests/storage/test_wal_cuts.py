@@ -18,8 +18,9 @@ from perdure.storage.memory import MemoryStorage
 from perdure.storage.records import EntryRecord, SessionScope
 from perdure.storage.sqlite import SqliteStorage
 from perdure.storage.sqlite_reader import SqliteReader
+from perdure.storage.sqlite_schema import PAGE_BYTES
 
-HEADER, FRAME = 32, 24 + 4096
+HEADER, FRAME = 32, 24 + PAGE_BYTES
 COMMITS = 9
 
 
@@ -147,7 +148,7 @@ def test_a_page_of_the_log_that_was_never_written_ends_what_is_believed(crashed,
     """Pages reach the disk in any order: one may be missing while later ones are there."""
     _, wal, ends, _ = crashed
     for at in range(ends[-3], len(wal), FRAME):
-        for hole in (bytes(FRAME), wal[at : at + 24] + bytes(4096), wal[at : at + FRAME - 512] + bytes(512)):
+        for hole in (bytes(FRAME), wal[at : at + 24] + bytes(PAGE_BYTES), wal[at : at + FRAME - 512] + bytes(512)):
             if wal[at : at + FRAME] != hole:
                 torn = wal[:at] + hole + wal[at + FRAME :]
                 assert found_at(crashed, tmp_path, torn) == before(crashed, at), f"torn at {at}"

@@ -14,12 +14,14 @@ from perdure.storage.records import (
     Orphaned,
     OutcomeError,
     Pending,
+    Quorum,
     TaskRecord,
     Terminal,
     Waiting,
 )
 
 NOW = 1_000
+POLICIES = ["allSettled", "failFast", "firstCompleted", Quorum(2)]
 OUTCOMES = [
     Completed(result=1),
     Failed(error=OutcomeError(message="failed")),
@@ -65,10 +67,11 @@ class World:
         self.tasks: dict[int, TaskRecord] = {}
         self.owners: dict[int, int | None] = {}
         """Of conversations."""
+        self.now = NOW
 
     def copy(self):
         other = World()
-        other.tasks, other.owners = dict(self.tasks), dict(self.owners)
+        other.tasks, other.owners, other.now = dict(self.tasks), dict(self.owners), self.now
         return other
 
     # --- the tree
@@ -134,9 +137,22 @@ class World:
         if self.below_intent(tid):
             return None
         if isinstance(record.state, Waiting):
-            waits = any(awaited in self.live() for awaited in record.state.on)
-            return None if waits or (record.state.until or 0) > NOW else "run"
+            return "run" if self.wait_is_over(record.state) else None
         return "run"
+
+    def wait_is_over(self, wait):
+        if wait.until is not None and wait.until <= self.now:
+            return True
+        if not wait.on:
+            return wait.until is None
+        ended = [self.tasks[tid] for tid in wait.on if tid not in self.live()]
+        completed = len([record for record in ended if not has_failed(record)])
+        still = len(wait.on) - len(ended)
+        if wait.policy in ("allSettled", "failFast"):
+            return still == 0
+        if wait.policy == "firstCompleted":
+            return completed > 0 or still == 0
+        return completed >= wait.policy.quorum or completed + still < wait.policy.quorum
 
     def to_be_marked(self):
         """Live tasks that nobody has cancelled yet: below a cancelled owner, or beside a failure in a failFast wait."""
@@ -162,4 +178,19 @@ class World:
             for tid in ids:
                 held = self.tasks[tid]
                 ended = Terminal(outcome=held.state.outcome)
-                self.tasks[tid] = msgspec.structs.replace(held, state=ended, ended_at=NOW)
+                self.tasks[tid] = msgspec.structs.replace(held, state=ended, ended_at=self.now)
+
+    # --- waits
+
+    def closes_cycle(self, waiter, on):
+        """Whether waits and holds lead from what is waited for back to the waiter; its own children are no way to begin."""
+        found, new = set(), {tid for tid in on if tid in self.live() and self.tasks[tid].owner != waiter}
+        while new:
+            found |= new
+            new = {other for tid in new for other in self.dependencies(tid)} - found
+        return waiter in found
+
+    def dependencies(self, tid):
+        state = self.tasks[tid].state
+        waits = state.on if isinstance(state, Waiting) and state.until is None else []
+        return {other for other in waits if other in self.live()} | self.work(tid)

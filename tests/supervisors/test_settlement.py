@@ -3,11 +3,11 @@
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from perdure.storage.records import Completing, Running, Terminal, Waiting
+from perdure.storage.records import Completing, Quorum, Running, Terminal, Waiting
 from perdure.supervisors.forest import Forest, closes_cycle
 from perdure.supervisors.settlement import reserved, settle, turn
 
-from .model import NOW, OUTCOMES, World, has_failed, marked, task, waiting, with_state
+from .model import NOW, OUTCOMES, POLICIES, World, marked, task, waiting, with_state
 
 CHAIN = 20_000
 COMPLETED, FAILED = OUTCOMES[:2]
@@ -20,6 +20,9 @@ def parts(forest):
         "records": dict(forest._records),
         "waiters": {awaited: set(waiters) for awaited, waiters in forest._waiters.items()},
         "awaited": dict(forest._awaited),
+        "reached": dict(forest._reached),
+        "completed": set(forest._completed),
+        "unawaited": set(forest._unawaited),
         "over": set(forest._over),
         "intents": set(forest._intents),
         "active": set(forest._active),
@@ -39,7 +42,7 @@ class Bench:
         self.forest = Forest()
         self.world = World()
         self.touched = {}
-        self.failed = []
+        self.ended = []
         self.ids = 0
         self.conversation()
         self.keep()
@@ -86,15 +89,15 @@ class Bench:
 
     def wait(self, tid, on, policy="allSettled", until=None):
         self.state(tid, waiting(on, policy, until))
-        self.failed += [one for one in on if one not in self.world.live() and has_failed(self.world.tasks[one])]
+        self.ended += [self.world.tasks[one] for one in on if one not in self.world.live()]
 
     # --- how a block ends
 
     def settle(self):
-        done = settle(self.forest, list(self.touched), NOW, self.failed)
+        done = settle(self.forest, list(self.touched), NOW, self.ended)
         self.world.settle()
         self.touched.clear()
-        self.failed.clear()
+        self.ended.clear()
         return done
 
     def keep(self):
@@ -137,12 +140,15 @@ class Bench:
             self.state(able[a % len(able)], Running(checkpoint={"phase": "run"}))
 
     def wait_for_some(self, tid, b, c):
-        fail_fast = b % 2 == 1
+        policy = POLICIES[b % len(POLICIES)]
+        fail_fast = policy == "failFast"
         others = [
             one for one in self.world.tasks if one != tid and not (fail_fast and self.world.tasks[one].owner != tid)
         ]
         on = sorted({others[(b + k * c) % len(others)] for k in range(3)}) if others else []
-        self.wait(tid, on, "failFast" if fail_fast else "allSettled", until=[None, NOW - 1, NOW + 1][c % 3])
+        if isinstance(policy, Quorum) and policy.quorum > len(on):
+            policy = "firstCompleted"
+        self.wait(tid, on, policy, until=[None, NOW - 1, NOW + 1][c % 3])
 
 
 # A step is four numbers that choose among what is possible at that moment, so that any list of them is a history.
@@ -552,22 +558,7 @@ def test_a_wait_is_refused_exactly_when_it_closes_a_cycle(history, choice):
     if not live:
         return
     waiter, *on = (live[n % len(live)] for n in choice)
-    foreign = {tid for tid in on if bench.world.tasks[tid].owner != waiter}
-    assert closes_cycle(bench.forest, waiter, on) == (waiter in reachable(bench.world, foreign))
-
-
-def reachable(world, ids):
-    found, new = set(), set(ids)
-    while new:
-        found |= new
-        new = {other for tid in new for other in dependencies(world, tid)} - found
-    return found
-
-
-def dependencies(world, tid):
-    state = world.tasks[tid].state
-    waits = state.on if isinstance(state, Waiting) else []
-    return {other for other in waits if other in world.live()} | (world.work(tid) if tid in world.live() else set())
+    assert closes_cycle(bench.forest, waiter, on) == bench.world.closes_cycle(waiter, on)
 
 
 # --- cost

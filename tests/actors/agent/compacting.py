@@ -1,5 +1,7 @@
 """What the tests of compaction share: histories of a known length, and a model that is both agent and summarizer."""
 
+import asyncio
+
 import perdure
 from perdure.actors.agent.summaries import ROLE
 from perdure.actors.conversation.builtin import AssistantEntry, UserEntry
@@ -67,3 +69,36 @@ def told(request):
 def heads(entries):
     """The compaction entries of a history."""
     return [entry for entry in entries if entry.kind == "pi.compaction"]
+
+
+async def compactions(session):
+    """All compaction tasks, oldest first."""
+    async with session.commit() as tx:
+        return (await tx.scan_tasks(perdure.TaskQuery(kind="pi.compaction"), 100)).items
+
+
+def shown(view):
+    """The compactions that a view shows."""
+    return view["docs"]["pi.live"].get("compactions", [])
+
+
+def jumping():
+    """A clock that jumps over every wait."""
+    return perdure.VirtualClock(autojump=True)
+
+
+def ext(name, hook):
+    """An extension with nothing but a hook."""
+    return perdure.Extension(name=name, hooks=perdure.Hooks(before_compact=hook))
+
+
+class Gate:
+    """A summarizer that answers when it is let."""
+
+    def __init__(self):
+        self.asked, self.free = asyncio.Event(), asyncio.Event()
+
+    async def __call__(self, request):
+        self.asked.set()
+        await self.free.wait()
+        return SUMMARY

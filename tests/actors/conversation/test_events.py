@@ -163,6 +163,28 @@ def test_progress_of_a_tool_is_told_as_operations_on_its_slot():
     go(main)
 
 
+def test_what_a_call_shows_before_it_runs_is_told_too():
+    """Whatever field of a slot it is that shows it: an approval that is asked for, say."""
+
+    async def main():
+        work = Work()
+        async with scene(Work.brain, tools=[work.tool]) as s:
+            log = await log_of(s.root)
+            await s.root.submit("x")
+            await work.started.wait()
+            async with s.root.commit() as tx:
+                (await tx.doc(perdure.LiveDoc, s.root.id))["tools"][0]["status"] = "pending"
+            async with s.root.commit() as tx:
+                (await tx.doc(perdure.LiveDoc, s.root.id))["tools"][0]["approval"] = {"hash": "x"}
+            await quiet()
+            [update] = log.of("tool_update")
+            assert update.ops == [["s", ["approval"], {"hash": "x"}]]
+            work.release()
+            await settle(s)
+
+    go(main)
+
+
 def test_a_retry_is_told_with_its_time_and_the_failed_attempt_is_a_message():
     """VE-06, GE-12."""
 

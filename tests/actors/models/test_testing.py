@@ -8,6 +8,7 @@ from perdure.actors.models import WallClock
 from perdure.actors.models.testing_chat import chat_problems
 from perdure.actors.models.testing_messages import problems
 from perdure.actors.models.testing_responses import responses_problems
+from perdure.testing import request_problems
 
 
 def words(value):
@@ -166,6 +167,20 @@ BAD_ITEMS = {
 def test_the_responses_api_refuses(items):
     assert responses_problems({"input": [CHAT_USER, REASONING, ITEM_CALL, ITEM_RESULT]}) == []
     assert responses_problems({"input": items})
+
+
+def test_one_judge_knows_all_protocols():
+    good = {
+        "anthropic-messages": {"messages": GOOD},
+        "openai-completions": {"messages": [CHAT_USER, CHAT_CALL, CHAT_RESULT]},
+        "openai-responses": {"input": [CHAT_USER, REASONING, ITEM_CALL, ITEM_RESULT]},
+    }
+    for api, body in good.items():
+        assert request_problems(api, body, signatures=["known"]) == []
+        (field,) = body
+        assert request_problems(api, {field: body[field][:2]}, signatures=["known"])
+    with pytest.raises(KeyError):
+        request_problems("scripted", {})
 
 
 def test_the_wall_clock_tells_the_time_and_does_not_wait_for_the_past():

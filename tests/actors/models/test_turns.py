@@ -12,9 +12,10 @@ from perdure.actors.models import (
     call,
     text,
 )
-from perdure.actors.models.turns import NO_RESULT, ModelTurn, Result, ResultsTurn, SystemTurn, UserTurn
+from perdure.actors.models.growing import Growing
+from perdure.actors.models.turns import NO_RESULT, ModelTurn, Result, ResultsTurn, SystemTurn, UserTurn, arrange
 
-from .support import arranged
+from .support import Collected, arranged
 
 MODEL = SimpleNamespace(provider="p", api="a", id="m")
 
@@ -122,6 +123,31 @@ def test_only_the_own_model_gets_thinking_and_opaque_blocks():
 def test_a_message_with_nothing_to_say_is_left_out():
     assert turns(HI, said(), said(text("")), said(Thinking(thinking="x"), own=False)) == turns(HI)
     assert turns(UserMessage(content=" "), UserMessage(content=[])) == []
+
+
+def test_a_longer_request_is_written_down_where_the_shorter_one_ended():
+    """P10: what has been written once is not written again, and nothing of it changes."""
+    written, growing = [], Growing([HI])
+
+    class Counting(Collected):
+        def write(self, turn):
+            written.append(turn)
+            super().write(turn)
+
+        def fork(self):
+            return Counting(self.turns)
+
+    def request(messages):
+        return arrange(messages, MODEL, lambda _: Counting(), key="k")[1].turns
+
+    costs = []
+    for number in range(20):
+        growing.items += [said(call("t", f"{number}")), result(f"{number}")]
+        for tail in ([], [said(call("t", "open"))]):
+            written.clear()
+            assert request(growing.view(tail)) == turns(*growing.items, *tail)
+            costs.append(len(written))
+    assert max(costs) == 3
 
 
 def test_what_begins_the_transcript_is_the_prompt_and_the_rest_stays_in_place():

@@ -23,6 +23,8 @@ async def turns(count=5):
 
 
 async def test_an_actor_that_asks_itself_gets_an_error_at_once():
+    """B034."""
+
     async with ActorSystem() as system:
         ref = system.spawn(Forwarder, id="a")
         with pytest.raises(AskCycle) as cycle:
@@ -34,6 +36,8 @@ async def test_an_actor_that_asks_itself_gets_an_error_at_once():
 
 @pytest.mark.parametrize("length", [2, 3, 7])
 async def test_a_ring_of_asks_gets_an_error_at_once_and_every_actor_lives(length):
+    """B034."""
+
     names = [f"n{number}" for number in range(length)]
     async with ActorSystem() as system:
         refs = [system.spawn(Forwarder, id=name) for name in names]
@@ -60,6 +64,8 @@ async def test_two_actors_that_ask_each_other_at_the_same_time_do_not_wait_for_e
 
 
 async def test_stopping_itself_and_waiting_for_it_is_refused_also_in_on_start():
+    """B034."""
+
     class Impatient(Actor):
         async def on_start(self):
             with pytest.raises(AskCycle):

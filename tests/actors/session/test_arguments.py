@@ -103,6 +103,12 @@ RUNS = {
     "until is negative": lambda run: run.wait(then=Scripted.Resume(), until=-5),
     "until is beyond everything": lambda run: run.wait(then=Scripted.Resume(), until=2**63),
     "the policy is unknown": lambda run: run.wait(then=Scripted.Resume(), policy="firstOf"),
+    "the policy is a list": lambda run: run.wait(then=Scripted.Resume(), policy=["failFast"]),
+    "a quorum is text": lambda run: run.wait([run.id], then=Scripted.Resume(), policy=perdure.Quorum("1")),
+    "a quorum is of nobody": lambda run: run.wait([run.id], then=Scripted.Resume(), policy=perdure.Quorum(0)),
+    "a quorum is of more than there are": lambda run: run.wait(
+        [run.id] * 2, then=Scripted.Resume(), policy=perdure.Quorum(2)
+    ),
     "a task is waited for by text": lambda run: run.wait(["7"], then=Scripted.Resume()),
     "a failure is an exception": lambda run: run.fail(ValueError("x")),
     "a failure is None": lambda run: run.fail(None),

@@ -60,10 +60,10 @@ class Script:
         await (default() if step is None else step(run))
 
 
-def scripted(version=1, name="test.script", migrate=None):
+def scripted(version=1, name="test.script", migrate=None, restart=None):
     """Make a version of the scriptable kind."""
 
-    class Scripted(Task[str, str], name=name, version=version):
+    class Scripted(Task[str, str], name=name, version=version, restart=restart):
         class Run(Phase):
             pass
 

@@ -4,7 +4,7 @@ from types import new_class
 
 import msgspec
 import pytest
-from perdure import DefinitionError, Phase, Task
+from perdure import DefinitionError, Phase, Restart, Task
 from perdure.actors.task.definition import Definitions, decode, encode
 from perdure.chord.errors import InvalidJson
 
@@ -150,3 +150,21 @@ def test_definitions_are_replaced_by_name_and_tell_their_listeners():
     dispose()
     definitions.install(Payment)
     assert [one is None for one in heard] == [False, False, True, True]
+
+
+def test_a_restart_policy_is_a_restart():
+    assert Payment.restart is None
+    assert crashing(Restart(max=1)).restart == Restart(max=1)
+    with pytest.raises(DefinitionError, match="Restart"):
+        crashing(3)
+
+
+def crashing(restart):
+    class Crashing(Task[None, None], name="test.crashing", restart=restart):
+        class Run(Phase):
+            pass
+
+        async def run(self, run, state):
+            pass
+
+    return Crashing

@@ -653,6 +653,8 @@ async def test_an_abort_that_is_rolled_back_leaves_the_task_blocked_and_revivabl
 
 
 def test_installing_inside_a_commit_block_is_followed_up_after_it():
+    """TS-27."""
+
     async def main():
         script = Script()
         async with opened(MemoryStorage(), script) as system:
@@ -795,7 +797,7 @@ def test_a_stored_hold_ends_at_open_when_its_work_has_drained(place):
 
 
 def test_marks_below_a_cancelled_owner_are_derived_at_open(place):
-    """SC-44: nothing below it runs, and it ends last."""
+    """SC-44, SC-35, SC-38: nothing below it runs, and it ends last."""
 
     async def main():
         script = Script()

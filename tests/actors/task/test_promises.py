@@ -208,6 +208,8 @@ def test_sessions_whose_keys_look_like_each_others_actors_do_not_meet():
 
 
 def test_closing_a_system_stores_no_outcome_for_what_was_running():
+    """CR-07."""
+
     async def main():
         store = MemoryStorage()
         kinds = [Extension(name="p", tasks=[Steps, Quick])]

@@ -2,8 +2,10 @@
 
 import msgspec
 import pytest
-from perdure import Phase, Task
-from perdure.actors.task.steps import MAX_ERROR_TEXT, Blocked, Fault, Go, Stop, error_text, fit, step
+from hypothesis import given
+from hypothesis import strategies as st
+from perdure import Backoff, Phase, Restart, Task
+from perdure.actors.task.steps import MAX_ERROR_TEXT, Blocked, Fault, Go, Stop, error_text, fit, restarted, step
 from perdure.storage.records import Completed, Completing, Pending, Running, TaskRecord, Waiting
 
 RUN = {"phase": "run"}
@@ -55,8 +57,9 @@ def test_the_first_phase_is_run_and_a_changed_checkpoint_goes_on():
 
 def test_an_error_faults_also_after_progress():
     """TS-03."""
-    assert step("run", record(), RUN, RuntimeError("broken")) == Fault("broken")
-    assert step("run", record(Running(checkpoint=NEXT)), RUN, RuntimeError("broken")) == Fault("broken")
+    assert step("run", record(), RUN, RuntimeError("broken")) == Fault("broken", crashed=True)
+    moved = record(Running(checkpoint=NEXT))
+    assert step("run", moved, RUN, RuntimeError("broken")) == Fault("broken", crashed=True)
 
 
 def test_an_unchanged_checkpoint_faults():
@@ -164,3 +167,65 @@ def test_an_error_whose_text_cannot_be_had_has_its_types_name():
             raise RuntimeError
 
     assert error_text(Mute()) == "Mute"
+
+
+# --- crashes that are made good
+
+
+def ms(seconds):
+    return 1_000_000 + round(seconds * 1_000)
+
+
+EXACT = Restart(max=2, within=10.0, backoff=Backoff(first_s=1.0, factor=2.0, jitter=0.5))
+
+
+def test_a_crashed_task_waits_for_its_next_try_with_the_checkpoint_that_it_has():
+    again = restarted(record(marked=True), EXACT, ms(0), 0.0)
+    assert again.state == Waiting(checkpoint=RUN, on=[], policy="allSettled", until=ms(1))
+    assert (again.restarts, again.abort_requested) == ([ms(0)], True)
+    assert restarted(record(), EXACT, ms(0), 0.9).state.until == ms(1.45)
+
+
+def test_tries_come_further_apart_until_there_are_no_more():
+    first = restarted(record(), EXACT, ms(0), 0.0)
+    second = restarted(msgspec.structs.replace(first, state=record().state), EXACT, ms(1), 0.0)
+    assert (second.state.until, second.restarts) == (ms(3), [ms(0), ms(1)])
+    assert restarted(msgspec.structs.replace(second, state=record().state), EXACT, ms(3), 0.0) is None
+
+
+def test_tries_of_long_ago_do_not_count():
+    old = msgspec.structs.replace(record(), restarts=[ms(0), ms(1)])
+    again = restarted(old, EXACT, ms(10), 0.0)
+    assert (again.state.until, again.restarts) == (ms(12), [ms(1), ms(10)])
+
+
+def test_without_a_policy_or_a_run_nothing_is_tried_again():
+    assert restarted(record(), None, ms(0), 0.0) is None
+    assert restarted(record(Completing(outcome=Completed())), EXACT, ms(0), 0.0) is None
+    assert restarted(record(), Restart(max=0), ms(0), 0.0) is None
+
+
+@given(
+    st.builds(Restart, max=st.integers(0, 5), within=st.just(40.0), backoff=st.builds(Backoff, max_s=st.just(5.0))),
+    st.lists(st.floats(0, 30), max_size=30),
+    st.floats(0, 1, exclude_max=True),
+)
+def test_no_period_has_more_restarts_than_the_policy_allows(restart, gaps, random):
+    now, crashed, times = 0.0, record(), []
+    for gap in gaps:
+        now += gap
+        again = restarted(crashed, restart, ms(now), random)
+        if again is None:
+            break
+        times.append(ms(now))
+        assert again.state.until >= ms(now)
+        crashed = msgspec.structs.replace(again, state=record().state)
+    for at in times:
+        assert len([one for one in times if at <= one < at + 40_000]) <= restart.max
+
+
+def test_a_policy_that_could_never_run_out_is_refused():
+    with pytest.raises(ValueError, match="never be exceeded"):
+        Restart(max=5, within=10.0, backoff=Backoff(first_s=5.0))
+    with pytest.raises(ValueError, match="0 or more"):
+        Restart(max=-1)

@@ -198,17 +198,20 @@ async def test_a_wait_for_what_has_ended_goes_on_at_once(script, session, root):
     assert await (await start(root, "a")).result() == "a"
 
 
+FAR = 2**50
+
+
 @scene
 async def test_a_parked_task_keeps_what_it_waits_for_and_has_no_actor(script, session, root):
     script.gate("run:busy")
     busy = await start(root, "busy")
-    script.on("a", run=lambda run: run.wait([busy, busy.id], then=Scripted.Resume(note="x"), until=5))
+    script.on("a", run=lambda run: run.wait([busy, busy.id], then=Scripted.Resume(note="x"), until=FAR))
     task = await start(root, "a")
     await script.began("run:a")
     await turns()
     state = (await task.record()).state
     assert state == Waiting(
-        checkpoint={"phase": "resume", "note": "x"}, on=[busy.id, busy.id], policy="allSettled", until=5
+        checkpoint={"phase": "resume", "note": "x"}, on=[busy.id, busy.id], policy="allSettled", until=FAR
     )
     core = await session._core()
     assert list(core.scheduler.invocations) == [busy.id]
