@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
+import structlog
 
 from ...chord import Draft
 from ...storage.records import Completed, Json, JsonObject, TaskRecord
@@ -50,14 +51,18 @@ from . import deferred, rounds
 from .asking import agent_of, ask, may_retry, retry_delay, seconds
 from .compaction import CompactionInput, CompactionReason, create_compaction, select_cut
 from .failover import fails_over, model_for
+from .fitting import fit_results
 from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
 from .prompt import Change, changes, render, wants_baseline
 from .pump import Pump
 from .registry import PromptInput, Resolved
+from .repetition import repeated_rounds
 from .responses import failure_text, storable, unique_calls
 from .thresholds import Limits, due, largest, limits
 from .usage import count_message
+
+log = structlog.get_logger("perdure.agent")
 
 ANSWERS = ("stop", "length", "toolUse")
 """Stop reasons of a response that did what it was asked for."""
@@ -114,6 +119,11 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "no_model", f"Model {agent.model or '(none chosen)'} is not available")
             return
         view = await _conversation(run).context()
+        limit = run.service(Settings).max_repeated_rounds
+        if limit is not None and repeated_rounds(view.messages, limit) >= limit:
+            log.warning("run_repeats", session=run.session, conversation=run.conversation_id, rounds=limit)
+            await _fail(run, "repetition", f"The model has repeated the same {limit} rounds of calls and results")
+            return
         shown = await _shown_sections(run, view)
         given = PromptInput(
             session=run.session, conversation_id=run.conversation_id, agent=agent, snapshot=run.snapshot
@@ -240,7 +250,7 @@ async def _stream(
     settings = run.service(Settings)
     provider = await run.snapshot(ProviderDoc, run.conversation_id) or {}
     request = ModelRequest(
-        messages=view.messages,
+        messages=fit_results(view.messages, model.context_window),
         thinking_level=state.thinking_level,
         session_id=provider.get("sessionId"),
         timeout_s=seconds(settings.request_timeout_ms),

@@ -22,7 +22,7 @@ import msgspec
 from ...chord import PerdureError, copy_json
 from ...storage.records import Json, JsonObject
 from ..conversation.builtin import Diagnostic
-from ..models import Content, ToolCall, ToolSpec, Usage
+from ..models import Content, ToolCall, ToolSpec, Usage, plain_text
 from .errors import InvalidArguments, ToolDefinitionError
 from .output import OutputLimits
 from .threads import in_thread
@@ -57,6 +57,12 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     terminate: bool = False
     handoff: str | None = None
 
+    @property
+    def text(self) -> str:
+        """What it says: its text, or else its diagnostics'."""
+        said = self.content if isinstance(self.content, str) else plain_text(self.content or ())
+        return said or "\n".join(one["message"] for one in self.diagnostics)
+
 
 Approval = Literal["always"] | Callable[[ToolCall], bool | Awaitable[bool]]
 """Which calls of a tool wait for somebody's approval: all, or those for which a function says so."""
@@ -77,7 +83,8 @@ class Tool:
     ``replay="safe"`` lets a call that a crash interrupted run again; by default it is answered as interrupted.
     ``execution="sequential"`` makes a round with this tool run its calls one after another. ``timeout_s`` is the longest
     that one execution may take. ``approval`` has calls wait, for ``approval_timeout_s`` at most, until somebody approves
-    or denies them (``Conversation.approve``, ``deny``).
+    or denies them (``Conversation.approve``, ``deny``). ``details_type`` is what its results' details must be (anything
+    that msgspec can convert to).
     """
 
     def __init__(
@@ -92,6 +99,7 @@ class Tool:
         timeout_s: float | None = None,
         approval: Approval | None = None,
         approval_timeout_s: float | None = None,
+        details_type: Any = None,
     ) -> None:
         self.function = function
         self.name = name or str(getattr(function, "__name__", ""))
@@ -100,6 +108,7 @@ class Tool:
         self.limits = limits or OutputLimits()
         self.timeout_s = _seconds(self.name, "timeout_s", timeout_s)
         self.approval = _approval(self.name, approval)
+        self.details_type = details_type
         self._around: tuple[Around, ...] = ()
         self.approval_timeout_s = _seconds(self.name, "approval_timeout_s", approval_timeout_s)
         self._doc = docstring_parser.parse(inspect.getdoc(function) or "")
@@ -272,6 +281,7 @@ def tool(
     timeout_s: float | None = None,
     approval: Approval | None = None,
     approval_timeout_s: float | None = None,
+    details_type: Any = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool, bare or with the options of ``Tool``. Raises ToolDefinitionError."""

@@ -6,15 +6,28 @@ tests/actors/agent/test_toolcontext.py.
 
 from typing import Any
 
-from ...storage.records import Json
+import msgspec
+
+from ...storage.records import Json, JsonObject
 from ..conversation.builtin import Diagnostic
+from ..conversation.settings import Settings
+from ..session.arguments import whole
 from ..task.run import Run
 from .calls import ANNOUNCED
 from .doors import Doors
-from .output import Output, storable
+from .nested import NestedCalls
+from .output import Output, OutputLimits, storable
 from .pump import Pump
 from .results import tidy
 from .slots import slot_of
+from .tool import ToolResult
+
+
+class OutputWindow(msgspec.Struct, frozen=True, kw_only=True):
+    """What of a tool's output is kept, and how often it is shown (ms)."""
+
+    limits: OutputLimits
+    interval_ms: int
 
 
 class External:
@@ -31,8 +44,9 @@ class ToolContext(Doors):
     ``output``, ``details`` and ``diagnostic`` are for any thread, the rest is for the loop's.
     """
 
-    def __init__(self, run: Run[Any], call_id: str, output: Output) -> None:
+    def __init__(self, run: Run[Any], call_id: str, output: Output, nested: NestedCalls) -> None:
         super().__init__(run)
+        self._nested = nested
         self._output = output
         self._pump: Pump | None = None
         self._details: Json = None
@@ -46,6 +60,22 @@ class ToolContext(Doors):
     def output(self, chunk: str | bytes) -> None:
         """Append text output. It is shown while the tool runs and, bounded, is the result if the tool returns none."""
         self._output.write(chunk)
+        self._touch()
+
+    @property
+    def window(self) -> OutputWindow | None:
+        """What of the output is kept and how often it is shown, for a tool that keeps the tail; None for the head.
+
+        Who produces output elsewhere may leave out what would be dropped anyway, and say so with ``skipped``.
+        """
+        if self._output.limits.retain == "head":
+            return None
+        interval = self._run.service(Settings).progress.output_interval_ms
+        return OutputWindow(limits=self._output.limits, interval_ms=interval)
+
+    def skipped(self, dropped_bytes: int, dropped_lines: int) -> None:
+        """Say that output was left out since the last ``output``: what was written before it counts as dropped, too."""
+        self._output.skip(whole("dropped_bytes", dropped_bytes), whole("dropped_lines", dropped_lines))
         self._touch()
 
     def details(self, value: Any) -> None:
@@ -71,6 +101,15 @@ class ToolContext(Doors):
     async def memo(self, name: str, value: Json) -> Json:
         """Keep a small value with this call; after a crash the first one kept under a name is returned again."""
         return await self._run.memo(f"tool:{name}", value)
+
+    async def call(self, tool: str, arguments: JsonObject, *, key: str | None = None) -> ToolResult:
+        """Call another tool of this conversation's agent, with the same checks, hooks and limits, and get its result.
+
+        It is a task that this call owns; the model sees nothing of it. An error of the tool is a result with
+        ``is_error``. An execution that runs again after a crash gets the results of the calls that it has made before, by
+        ``key`` (default: the number of the call). Calls that are left running are aborted when this one ends.
+        """
+        return await self._nested.call(tool, arguments, key)
 
     async def external(self, *, timeout_s: float | None = None) -> External:
         """Have this call completed from outside, by its id (``Conversation.complete_call``): return what this gives.

@@ -7,6 +7,7 @@ Proved by tests/actors/agent/test_tooltask.py and test_calls.py.
 """
 
 import inspect
+from collections.abc import Iterable
 from typing import cast
 
 import msgspec
@@ -23,6 +24,7 @@ from ..task.tx import RunTx
 from . import calls, results, slots
 from .errors import InvalidArguments
 from .hooks import AgentHooks, Deny
+from .nested import NestedCalls
 from .output import Output, OutputLimits
 from .pump import Pump
 from .registry import Registry, Resolved
@@ -36,17 +38,23 @@ from .usage import count_tool
 log = structlog.get_logger("perdure.agent")
 
 
-class ToolInput(msgspec.Struct, frozen=True, rename="camel"):
-    """Which call of which assistant entry."""
+class ToolInput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Which call of which assistant entry; or, without one, a call that another tool makes: of what, with what."""
 
-    assistant: int
+    assistant: int | None
     call_id: str
+    name: str = ""
+    arguments: JsonObject = {}
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The result entry that a call ended with, and what the call asked for; who completed it, if somebody did."""
+    """The result entry that a call ended with, and what the call asked for; who completed it, if somebody did.
 
-    entry_id: int
+    A call that another tool has made has no entry: its ``result`` is for that tool.
+    """
+
+    entry_id: int | None = None
+    result: JsonObject | None = None
     add_tools: list[str] = []
     terminate: bool = False
     handoff: str | None = None
@@ -113,7 +121,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
                 slot = await slots.slot_of(tx, run.conversation_id, run.id)
                 if slot is not None:
                     slots.clear_progress(slot)
-            await _execute(run, call, tool, agent)
+            await _execute(run, call, tool, agent, again=True)
         else:
             message = f"Tool {call.name} was interrupted and may have partially run"
             await _settle(run, call, results.error("interrupted", message, await _shown(run), failed=True))
@@ -141,7 +149,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
         draft = await _heard(AgentHooks(run, agent), "on_abort", call, draft, limits)
         draft = msgspec.structs.replace(draft, is_error=True)
         async with run.commit() as tx:
-            tx.abort(result=ToolOutcome(entry_id=await _append(tx, run, call, draft)))
+            tx.abort(result=await _outcome(tx, run, call, draft))
 
     @staticmethod
     async def undecided(tx: BaseTx, record: TaskRecord) -> None:
@@ -155,6 +163,8 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
 
 
 async def _call(run: Run[ToolInput]) -> ToolCall:
+    if run.input.assistant is None:
+        return ToolCall(id=run.input.call_id, name=run.input.name, arguments=run.input.arguments)
     entry = await run.entry(run.input.assistant)
     message = cast("AssistantMessage", from_json((entry.model or [])[0]))
     return next(call for call in tool_calls(message) if call.id == run.input.call_id)
@@ -254,9 +264,9 @@ async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolve
     await _execute(run, call, tool, agent)
 
 
-async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved) -> None:
+async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, *, again: bool = False) -> None:
     output = Output(tool.limits)
-    context = ToolContext(run, call.id, output)
+    context = ToolContext(run, call.id, output, NestedCalls(run, call.id, ToolTask, again=again))
 
     async def flush() -> None:
         async with run.commit() as tx:
@@ -272,8 +282,8 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resol
         await _park(run, context)
         return
     duration = round((run.clock.monotonic() - started) * 1_000)
-    draft = await _heard(AgentHooks(run, agent), "after_tool", call, draft, tool.limits)
-    await _settle(run, call, draft, duration_ms=duration)
+    draft = _fitting(run, tool, await _heard(AgentHooks(run, agent), "after_tool", call, draft, tool.limits))
+    await _settle(run, call, draft, duration_ms=duration, left=context._nested.open)
 
 
 async def _show(tx: RunTx, run: Run[ToolInput], context: ToolContext) -> None:
@@ -302,6 +312,20 @@ async def _attempt(
         return results.raised(tool.name, error, output.finish(), context._details, context._diagnostics)
 
 
+def _fitting(run: Run[ToolInput], tool: Tool, draft: results.Draft) -> results.Draft:
+    """Hold details to the type that the tool declares: a tool that has called gets an error, the model a result without."""
+    if tool.details_type is None or draft.details is None or draft.is_error:
+        return draft
+    try:
+        msgspec.convert(draft.details, tool.details_type)
+    except msgspec.ValidationError as error:
+        log.warning("details_invalid", session=run.session, task=run.id, tool=tool.name, error=said(error))
+        if run.input.assistant is not None:
+            return msgspec.structs.replace(draft, details=None)
+        return results.error("invalid_details", f"Tool {tool.name} gave details of a wrong type: {error}", failed=True)
+    return draft
+
+
 async def _park(run: Run[ToolInput], context: ToolContext) -> None:
     """Wait for the completion from outside, unless it has come before the tool returned."""
     context._output.finish()
@@ -323,29 +347,43 @@ async def _settle(
     *,
     duration_ms: int | None = None,
     request_id: str | None = None,
+    left: Iterable[int] = (),
 ) -> None:
+    """End the call with a result; calls of its own that it has ``left`` running end with it."""
     async with run.commit() as tx:
-        outcome = ToolOutcome(
-            entry_id=await _append(tx, run, call, draft, duration_ms),
-            add_tools=list(draft.add_tools),
-            terminate=draft.terminate,
-            handoff=draft.handoff,
-            request_id=request_id,
-        )
+        outcome = await _outcome(tx, run, call, draft, duration_ms=duration_ms, request_id=request_id)
+        for task in left:
+            await tx.abort_task(task)
         if draft.failed:
             tx.fail(draft.diagnostics[-1]["message"], result=outcome)
         else:
             tx.complete(outcome)
 
 
-async def _append(
-    tx: BaseTx, run: Run[ToolInput], call: ToolCall, draft: results.Draft, duration_ms: int | None = None
-) -> int:
+async def _outcome(
+    tx: BaseTx,
+    run: Run[ToolInput],
+    call: ToolCall,
+    draft: results.Draft,
+    *,
+    duration_ms: int | None = None,
+    request_id: str | None = None,
+) -> ToolOutcome:
+    """Put a result where it belongs: into the transcript, or into the outcome for the tool that has made the call."""
+    await count_tool(tx, run.conversation_id, call.name, draft.usage)
+    if run.input.assistant is None:
+        result = msgspec.to_builtins(results.as_result(draft))
+        return ToolOutcome(result=result, request_id=request_id)
     message = results.message(draft, call.id, call.name, run.now(), duration_ms)
     data = {"diagnostics": draft.diagnostics}
     entry = await tx.append(ToolResultEntry, data, conversation_id=run.conversation_id, model=[to_json(message)])
-    await count_tool(tx, run.conversation_id, call.name, draft.usage)
     slot = await slots.slot_of(tx, run.conversation_id, run.id)
     if slot is not None:
         slots.finish(slot, entry.id)
-    return entry.id
+    return ToolOutcome(
+        entry_id=entry.id,
+        add_tools=list(draft.add_tools),
+        terminate=draft.terminate,
+        handoff=draft.handoff,
+        request_id=request_id,
+    )

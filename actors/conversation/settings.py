@@ -40,7 +40,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set for a whole system. Replace the object to change it while running.
 
     ``extensions`` is the default selection by name (None: all installed). The queue modes say how many queued items of
-    one kind a boundary takes. ``max_queued_*`` bound what waits in one conversation's inbox. Sizes are in bytes of UTF-8,
+    one kind a boundary takes. ``max_queued_*`` bound what waits in one conversation's inbox. A run ends (``repetition``)
+    when its last ``max_repeated_rounds`` tool rounds, calls and results, were nothing new. Sizes are in bytes of UTF-8,
     times in ms.
     """
 
@@ -54,5 +55,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     max_submission_bytes: int = 1_048_576
+    max_repeated_rounds: int | None = 50
     max_queued_submissions: int = 1_000
     max_queued_bytes: int = 16_777_216
