@@ -25,11 +25,16 @@ from ..storage.errors import SchemaTooNew, StorageCorrupt, StorageInUse
 from ..storage.records import Batch, TaskRecord
 from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
+from .agent.calls import CallDesk
+from .agent.compaction import AgentCompactor, Compaction
 from .agent.generation import Generation, GenerationRunner
 from .agent.registry import Extension, Registry
 from .agent.tooltask import ToolTask
 from .conversation.builtin import create_documents
+from .conversation.calls import Calls
+from .conversation.compaction import Compactor
 from .conversation.context import check_messages
+from .conversation.decisions import DecisionBox, DecisionDesk
 from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
 from .conversation.settings import Settings
@@ -127,6 +132,7 @@ class System:
         self._grace_over = asyncio.Event()
         self._closing = False
         self._ended: BaseException | None = None
+        self._desk: DecisionDesk | None = None
         self.services = Services()
         definitions = Definitions()
         self.services.provide(Definitions, definitions)
@@ -134,8 +140,10 @@ class System:
         self.services.provide(Models, models)
         self.services.provide(Settings, settings)
         self.services.provide(Runner, GenerationRunner())  # type: ignore[type-abstract]
+        self.services.provide(Calls, CallDesk())  # type: ignore[type-abstract]
+        self.services.provide(Compactor, AgentCompactor())  # type: ignore[type-abstract]
         self.services.provide(Directory, self)  # type: ignore[type-abstract]
-        self.registry.build_in((Generation, ToolTask))
+        self.registry.build_in((Generation, ToolTask, Compaction))
 
     @classmethod
     def open(
@@ -182,6 +190,9 @@ class System:
             root = self._actors.spawn(Root, self, self._children(self._actors), id="root")
             root.when_ended().on_done(lambda ended: self._root_ended(ended.get()))
             await self._sessions_up()
+            if isinstance(self._store.storage, SqliteStorage):
+                self._desk = DecisionDesk(self.services, DecisionBox(self._store.storage.path))
+                self._desk.start()
         except BaseException:
             await self.close()
             raise
@@ -199,6 +210,8 @@ class System:
         outside gets SessionClosed, and what was being waited for may still come. Then what goes on is cancelled, with a few
         seconds for its clean-up. Closing again while that lasts ends the grace.
         """
+        if self._desk is not None:
+            await self._desk.stop()
         if grace_s > 0 and not self._draining and self._sessions is not None:
             self._draining = True
             await self._drain(self._sessions, grace_s)

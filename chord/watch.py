@@ -3,9 +3,9 @@
     watch = Watch(value, unregister)
     async for value, ops in watch: ...          or          watch.start(async_listener)
 
-At most `MAX_PENDING` frames wait; one more, and a single replacement by the newest value takes the place of them all.
-So a watch keeps its consumer up to date, it is not a log. It lives on one event loop, not on threads, and holds no
-task while there is nothing to deliver. Proved by tests/chord/test_watch.py.
+At most `MAX_PENDING` frames wait, of at most `MAX_PENDING_BYTES`; one more, and a single replacement by the newest value
+takes the place of them all. So a watch keeps its consumer up to date, it is not a log. It lives on one event loop, not
+on threads, and holds no task while there is nothing to deliver. Proved by tests/chord/test_watch.py.
 """
 
 import asyncio
@@ -22,6 +22,9 @@ from .values import Json
 
 MAX_PENDING = 100
 """Frames that a watch keeps for its consumer, not counting the one being delivered."""
+
+MAX_PENDING_BYTES = 8 * 2**20
+"""The size of those frames, as far as their producer states it."""
 
 EndReason: TypeAlias = Literal["stopped", "cancelled", "closed", "retired", "listener_error"]
 
@@ -52,12 +55,16 @@ def replace_by_newest(value: Json, _ops: list[Op]) -> list[Op]:
     return [["r", value]]
 
 
-def keep(frames: deque[Frame], value: Json, ops: list[Op], collapse: Collapse = replace_by_newest) -> None:
-    """Add a frame to those that wait; if that is one too many, it takes the place of them all."""
-    if len(frames) == MAX_PENDING:
+def keep(
+    frames: deque[Frame], value: Json, ops: list[Op], collapse: Collapse = replace_by_newest, *, full: bool = False
+) -> bool:
+    """Add a frame to those that wait; if that is one too many, it takes the place of them all. Tells whether it did."""
+    full = full or len(frames) == MAX_PENDING
+    if full:
         frames.clear()
         ops = collapse(value, ops)
     frames.append((value, ops))
+    return full
 
 
 class Watch:
@@ -78,6 +85,8 @@ class Watch:
     ) -> None:
         self._value = value
         self._frames: deque[Frame] = deque()
+        self._sizes: deque[int] = deque()
+        self._bytes = 0
         self._unregister = unregister
         self._collapse = collapse
         self._report = report
@@ -109,11 +118,15 @@ class Watch:
 
     # The producer's side.
 
-    def push(self, value: Json, ops: list[Op]) -> None:
-        """Hand in a frame; never waits and never runs the consumer's code. Ignored after the end."""
+    def push(self, value: Json, ops: list[Op], size: int = 0) -> None:
+        """Hand in a frame of ``size`` bytes; never waits and never runs the consumer's code. Ignored after the end."""
         if self._end is not None or self._retiring:
             return
-        keep(self._frames, value, ops, self._collapse)
+        if keep(self._frames, value, ops, self._collapse, full=self._bytes + size > MAX_PENDING_BYTES):
+            self._forget_sizes()
+            size = 0  # a replacement is the value, which is kept anyway
+        self._sizes.append(size)
+        self._bytes += size
         self._stir()
 
     def end(self, reason: EndReason, error: BaseException | None = None) -> None:
@@ -175,8 +188,13 @@ class Watch:
 
     def _take(self) -> Frame:
         frame = self._frames.popleft()
+        self._bytes -= self._sizes.popleft()
         self._value = frame[0]
         return frame
+
+    def _forget_sizes(self) -> None:
+        self._sizes.clear()
+        self._bytes = 0
 
     def _stir(self) -> None:
         """Wake who waits for a frame, or see to it that the listener gets it."""
@@ -208,6 +226,7 @@ class Watch:
             return
         self._end = end
         self._frames.clear()
+        self._forget_sizes()
         self._release()
         self._stir()
         if self._closed is not None:

@@ -303,7 +303,7 @@ class Base(Record, frozen=True, kw_only=True, tag_field="kind", tag="base"):
 
 
 class Delta(Record, frozen=True, kw_only=True, tag_field="kind", tag="delta"):
-    """Chord operations on the value before."""
+    """Chord operations on the value before, in their wire form: the deltas after a base are one stream."""
 
     version: int
     ops: list[Any]

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from ..chord import apply
+from ..chord import Decoder, apply
 from ..chord.errors import ChordError
 from . import codec
 from .errors import StorageCorrupt
@@ -24,12 +24,12 @@ def materialise(record: DocumentRecord, newest_first: Iterable[Revision]) -> Sto
         deltas.append((version, body))
     else:
         raise StorageCorrupt(f"document {record.id} has no base")
-    value = codec.decode_value(body)
+    value, decoder = codec.decode_value(body), Decoder()
     for delta_version, ops in reversed(deltas):
         if delta_version != version:
             raise StorageCorrupt(f"document {record.id} has a delta of version {delta_version} on version {version}")
         try:
-            value = apply(value, codec.decode_ops(ops))
+            value = apply(value, decoder.decode(codec.decode_ops(ops)))
         except ChordError as error:
             raise StorageCorrupt(f"document {record.id} has a delta that does not fit: {error}") from error
     if not isinstance(value, dict):

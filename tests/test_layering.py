@@ -41,12 +41,20 @@ MAY_IMPORT = {
         "actors.task",
         "actors.conversation",
     },
-    "actors.tools": {"chord", "storage", "actors.models", "actors.conversation", "actors.agent"},
+    "actors.tools": {
+        "chord",
+        "storage",
+        "actors.models",
+        "actors.session",
+        "actors.task",
+        "actors.conversation",
+        "actors.agent",
+    },
     "actors.cli": {"storage", "actors.conversation"},
     "actors.system": set(ROOMS),
 }
 PYKKA_ROOMS = {"actors.runtime"}
-FACES = {"__init__", "__main__", "models", "testing"}
+FACES = {"__init__", "__main__", "events", "models", "testing"}
 """Modules that only name what is public; they may import every room."""
 
 

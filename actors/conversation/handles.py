@@ -5,8 +5,8 @@ Compare by id. Proved by tests/actors/conversation/test_handles.py.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any, cast
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import Any, Literal, cast
 
 import msgspec
 
@@ -14,6 +14,7 @@ from ...chord import Watch
 from ...storage.contract import ConversationQuery, Cursor, EntryQuery, MessageQuery, Page
 from ...storage.records import (
     ROOT_CONVERSATION_ID,
+    ContextEdit,
     ConversationRecord,
     EntryRecord,
     JsonObject,
@@ -22,26 +23,46 @@ from ...storage.records import (
     TaskRecord,
 )
 from ..models import AssistantMessage, answer_text, from_json
-from ..session.arguments import whole
+from ..session.arguments import text, whole
 from ..session.commit import Commit, SessionCommit
 from ..session.core import SessionCore
 from ..session.directory import core_of, directory
 from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
+from ..session.forks import visible_entry
 from ..session.publication import Publication
-from ..session.read import between_commits, snapshot
+from ..session.read import between_commits, snapshot, snapshot_as_of
+from ..session.tx import Entry
 from ..session.watch import watch_document
 from ..task.graph import TaskGraph
 from ..task.ref import TaskRef
 from ..task.tx import Tx
+from .budget import Budget, BudgetDoc, BudgetState, SessionBudgetDoc, set_budget
 from .builtin import LiveDoc
+from .calls import Calls
 from .choice import Agent, configure
+from .compaction import Compacted, Compactor, compacted
 from .context import ContextView
 from .errors import Unanswered
-from .inbox import UserInput, WhenBusy, heal_run, submit_input, withdraw_inputs
+from .inbox import (
+    UserInput,
+    WhenBusy,
+    Withdrawal,
+    content_json,
+    heal_run,
+    resume,
+    submit_input,
+    submit_write,
+    withdraw,
+    withdraw_inputs,
+)
+from .ledger import UsageReport, all_conversations, only, report
+from .ledger import subtree as below
+from .settings import Settings
 from .transcripts import Transcripts
-from .view import watch_conversation
+from .view import EventStream, watch_conversation, watch_conversation_events
+from .writes import RESET, reset_model, write_draft
 
 
 class _Handle:
@@ -90,7 +111,7 @@ class Settled(msgspec.Struct, frozen=True):
 
     @property
     def reason(self) -> str | None:
-        """Why there is no answer: no_model, model_error, aborted, faulted, or why its task could not run."""
+        """Why there is none: no_model, model_error, aborted, budget, reset, stale, faulted, or why its task could not run."""
         return self.record.reason
 
 
@@ -112,6 +133,11 @@ class Submission(_Handle):
         if record is None:
             raise UnknownRecord("submission", self.id)
         return record
+
+    async def withdraw(self) -> Withdrawal:
+        """Take it back while it is queued ("aborted"); else say why not: "already_placed", "settled", "not_found"."""
+        async with self._commit(Tx) as tx:
+            return await withdraw(tx, self.id)
 
     async def wait(self) -> Settled:
         """Wait until it is settled. Cancelling this only ends the waiting.
@@ -151,11 +177,72 @@ class Conversation(_Handle):
 
         While a run is active, "steer" joins it after the current tool round, "follow_up" starts the next run, "reject"
         raises ConversationBusy. A ``request_id`` makes sending it again harmless: the first submission is returned.
-        Raises SubmissionTooLarge, InvalidValue, UnknownRecord, SessionFailed.
+        Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed; OwnershipRefused for a subagent's
+        conversation when the call that owns it has ended.
         """
         async with self.commit() as tx:
             record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id)
         return Submission(self._services, self._session, record.id)
+
+    async def write(
+        self,
+        kind: str | Entry[Any],
+        data: Any = None,
+        *,
+        model: Sequence[JsonObject] | None = None,
+        head: int | Literal["self"] | None = None,
+        edits: Iterable[ContextEdit] | None = None,
+        request_id: str | None = None,
+    ) -> Submission:
+        """Submit an entry that is appended without asking the model: at once, or at the next boundary of what runs.
+
+        The arguments are those of ``tx.append``; "self" as ``head`` takes everything before out of context, and a head
+        that is behind a newer one when its turn comes settles unanswered, ``stale``. Raises as ``submit`` does.
+        """
+        async with self.commit() as tx:
+            limit = self._services.get(Settings).max_submission_bytes
+            draft = write_draft(tx, kind, data, model=model, head=head, edits=edits, limit=limit)
+            record = await submit_write(tx, self.id, draft, request_id=request_id)
+        return Submission(self._services, self._session, record.id)
+
+    async def reset(self, handoff: str | None = None, *, request_id: str | None = None) -> Submission:
+        """Take everything so far out of context, which begins anew with the text ``handoff`` from a user, if given.
+
+        A write: what runs is not interrupted. After a tool round a reset ends the run, whose inputs get no answer (``reset``).
+        """
+        async with self.commit() as tx:
+            limit = self._services.get(Settings).max_submission_bytes
+            said = None if handoff is None else str(content_json(handoff, limit))
+            draft = write_draft(tx, RESET, model=reset_model(said, tx.core.clock.now()), head="self", limit=limit)
+            record = await submit_write(tx, self.id, draft, request_id=request_id)
+        return Submission(self._services, self._session, record.id)
+
+    async def handoff(self, said: str, *, request_id: str | None = None) -> Submission:
+        """Take everything so far out of context and begin anew with ``said`` by a user: ``reset`` with something to say."""
+        return await self.reset(said, request_id=request_id)
+
+    async def compact(self, instructions: str | None = None) -> Compacted:
+        """Have the older part of the context replaced by a summary, and say what became of that.
+
+        ``instructions`` say what the summary should pay attention to. What runs is not interrupted, and storage keeps
+        every entry. Cancelling this only ends the waiting. Raises UnknownRecord, InvalidValue, SessionFailed.
+        """
+        said = None if instructions is None else text("instructions", instructions)
+        core = await self._core()
+        await self._exists(core)
+        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+            compactor = self._services.get(Compactor)  # type: ignore[type-abstract]
+            task = await compactor.start(tx, self.id, said)
+        record = cast("TaskRecord", await core.settled(TaskRecord, task.id))
+        write = await core.storage.submission_by_request(self._session, self.id, f"compaction:{task.id}")
+        entry = None if write is None or write.entry is None else await core.row(EntryRecord, write.entry)
+        return compacted(record, write, entry)
+
+    async def withdraw(self, submission: Submission | int) -> Withdrawal:
+        """Take back a queued submission of this conversation (see ``Submission.withdraw``); another's is "not_found"."""
+        named = submission.id if isinstance(submission, Submission) else whole("a submission's id", submission)
+        async with self.commit() as tx:
+            return await withdraw(tx, named, self.id)
 
     def commit(self) -> SessionCommit[Tx]:
         """Begin a commit bound to this conversation: ``async with conversation.commit() as tx``."""
@@ -166,41 +253,123 @@ class Conversation(_Handle):
         async with self.commit() as tx:
             await configure(tx, self.id, agent)
 
-    async def abort(self) -> None:
-        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle."""
+    async def approve(self, call_id: str, arguments_hash: str) -> None:
+        """Let a tool call run that waits for approval, with exactly the arguments of this hash (``pi.live`` shows both).
+
+        One approval, one execution: nothing but an approver, a denial, its time limit or an abort ends the wait.
+        Raises UnknownCall, CallNotWaiting when it was decided already, ApprovalMismatch; then nothing has changed.
+        """
+        async with self.commit() as tx:
+            await self._calls().approve(tx, self.id, call_id, arguments_hash)
+
+    async def deny(self, call_id: str, arguments_hash: str, *, reason: str | None = None) -> None:
+        """Have a call that waits for approval answered with an error, which tells the model the reason. Raises as ``approve``."""
+        async with self.commit() as tx:
+            await self._calls().deny(tx, self.id, call_id, arguments_hash, reason)
+
+    async def complete_call(self, call_id: str, result: Any, *, request_id: str | None = None) -> None:
+        """Give the result of a call whose tool said that it is completed from outside: what a tool may return.
+
+        A ``request_id`` makes sending it again harmless. Raises UnknownCall, CallNotWaiting, InvalidJson, InvalidValue.
+        """
+        async with self.commit() as tx:
+            await self._calls().complete(tx, self.id, call_id, result, request_id)
+
+    def _calls(self) -> Calls:
+        return self._services.get(Calls)  # type: ignore[type-abstract]
+
+    async def fork(self, at: int | None = None, *, agent: Agent | None = None) -> "Conversation":
+        """Create a conversation that shares this one's history up to entry ``at``, inclusive (default: the newest entry).
+
+        It starts idle, with an agent as of that entry, changed by ``agent``, copies of the documents whose definition
+        says so, and an identity of its own at providers. It costs the same however long the history is, and at any
+        time: calls that are open at the entry count as interrupted in the fork, and work below this conversation stays
+        here. Raises EntryNotVisible, InvalidValue, UnknownRecord, SessionFailed.
+        """
+        async with self.commit() as tx:
+            record = await tx.fork(at=at)
+            if agent is not None:
+                await configure(tx, record.id, agent)
+        return Conversation(self._services, self._session, record.id)
+
+    async def abort(self, *, background: bool = False) -> None:
+        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle.
+
+        ``background`` also aborts background work, and waits for its end. Queued writes stay.
+        """
         core = await self._core()
         await self._exists(core)
         async with Commit(core, lambda: Tx(core, self.id)) as tx:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
-            for task in list(core.forest.ownership.work(self.id)):
+            for task in list(_live_work(core, self.id, background=background)):
                 await tx.mark_task(task)
-        await self.wait_for_idle()
+        await self.wait_for_idle(background=background)
 
-    async def wait_for_idle(self) -> None:
-        """Return when no foreground work lives in or below this conversation. Raises UnknownRecord, SessionFailed."""
+    async def wait_for_idle(self, *, background: bool = False) -> None:
+        """Return when no foreground work lives in or below this conversation, with ``background`` no work at all.
+
+        Raises UnknownRecord, SessionFailed.
+        """
         core = await self._core()
         await self._exists(core)
-        await until(core, lambda: not core.forest.ownership.has_work(self.id))
+        await until(core, lambda: not any(_live_work(core, self.id, background=background)))
 
     async def context(self, *, at: int | None = None) -> ContextView:
-        """Derive what a model would be sent now, or as of entry ``at`` of the active range. Raises InvalidValue."""
+        """Derive what a model would be sent now, or as of any entry ``at`` that the conversation shows.
+
+        Raises EntryNotVisible, UnknownRecord, InvalidValue.
+        """
         if at is not None:
             whole("at, an entry's id,", at)
         core = await self._core()
         return await core.part(Transcripts, Transcripts).context(self.id, at)
 
-    async def entries(self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None) -> Page[EntryRecord]:
-        """Page the whole visible history, newest first by default. Raises UnknownRecord."""
+    async def entries(
+        self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None, at: int | None = None
+    ) -> Page[EntryRecord]:
+        """Page the whole visible history, or what there was of it at entry ``at``; newest first by default.
+
+        Raises UnknownRecord, EntryNotVisible.
+        """
         core = await self._core()
         await core.drained()
         await self._exists(core)
-        query = EntryQuery(conversation_id=self.id, order=order)
+        if at is not None:
+            await visible_entry(core, self.id, whole("at, an entry's id,", at))
+        query = EntryQuery(conversation_id=self.id, max_entry_id=at, order=order)
         return await core.storage.scan_entries(core.key, query, limit, cursor)
+
+    async def usage(self, *, subtree: bool = False) -> UsageReport:
+        """Sum up what the conversation has spent; with ``subtree``, its subagents, and theirs, too."""
+        core = await self._core()
+        await self._exists(core)
+        return await report(core, below(core, self.id) if subtree else only(self.id))
+
+    async def set_budget(self, budget: Budget | None) -> None:
+        """Cap what this conversation and all below it may spend, or lift the cap (None). Raises InvalidValue.
+
+        Where a budget was exhausted and no longer is, what had been queued goes on.
+        """
+        async with self.commit() as tx:
+            await self._exists(tx.core)
+            held_up = await set_budget(tx, self.id, budget, lambda: report(tx.core, below(tx.core, self.id)))
+            await resume(tx, held_up)
+
+    async def budget(self) -> BudgetState | None:
+        """Read the budget that was set for this conversation, with what was spent under it."""
+        return cast("BudgetState | None", await self.snapshot(BudgetDoc))
 
     async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
         """Read one of the conversation's documents, as committed; None when there is none."""
         return await snapshot(await self._core(), doc, self.id, key=key)
+
+    async def snapshot_as_of(self, doc: Doc[Any], at: int, *, key: str | None = None) -> Any:
+        """Read a rewindable document as it was when entry ``at`` had been committed; None when there was none.
+
+        Raises EntryNotVisible, DocumentMismatch, InvalidValue.
+        """
+        return await snapshot_as_of(await self._core(), doc, self.id, at, key=key)
 
     async def watch_doc(self, doc: Doc[Any], *, key: str | None = None) -> Watch | None:
         """Watch one of the conversation's documents; None when there is none."""
@@ -210,6 +379,13 @@ class Conversation(_Handle):
         """Watch the conversation: its active entries and built-in documents as one JSON value (see ``view``)."""
         return await watch_conversation(await self._core(), self.id)
 
+    async def watch_events(self) -> EventStream:
+        """Watch what happens in the conversation, as typed events with a snapshot first (see ``events``).
+
+        A stream ends with the session's life; to go on, watch again.
+        """
+        return await watch_conversation_events(await self._core(), self.id)
+
     async def live(self) -> JsonObject:
         """Read what runs now: ``pi.live``."""
         return await self.snapshot(LiveDoc) or {}
@@ -217,6 +393,14 @@ class Conversation(_Handle):
     async def _exists(self, core: SessionCore) -> None:
         if await core.row(ConversationRecord, self.id) is None:
             raise UnknownRecord("conversation", self.id)
+
+
+def _live_work(core: SessionCore, conversation_id: int, *, background: bool) -> Iterator[int]:
+    """The live tasks in and below a conversation; background tasks, and what is below them, only if asked for."""
+    ownership = core.forest.ownership
+    if not background:
+        return ownership.work(conversation_id)
+    return (node for node in ownership.walk(conversation_id, lambda _: True) if ownership.is_live(node))
 
 
 async def until(core: SessionCore, done: Callable[[], bool]) -> None:
@@ -298,9 +482,28 @@ class Session(_Handle):
         await ref.record()
         return ref
 
+    async def usage(self) -> UsageReport:
+        """Sum up what all conversations have spent, each read at its own point."""
+        core = await self._core()
+        return await report(core, all_conversations(core))
+
+    async def set_budget(self, budget: Budget | None) -> None:
+        """Cap what the whole session may spend, or lift the cap (see ``Conversation.set_budget``)."""
+        async with self.commit() as tx:
+            held_up = await set_budget(tx, None, budget, lambda: report(tx.core, all_conversations(tx.core)))
+            await resume(tx, held_up)
+
+    async def budget(self) -> BudgetState | None:
+        """Read the session's budget, with what was spent under it."""
+        return cast("BudgetState | None", await self.snapshot(SessionBudgetDoc))
+
     async def snapshot(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
         """Read a document as committed; None when there is none."""
         return await snapshot(await self._core(), doc, scope_id, key=key)
+
+    async def watch_doc(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Watch | None:
+        """Watch a document of the session, or of the conversation or task ``scope_id``; None when there is none."""
+        return await watch_document(await self._core(), doc, scope_id, key=key)
 
     async def tasks(self) -> list[TaskRecord]:
         """List the live tasks."""

@@ -5,7 +5,7 @@ Everything here runs inside a commit block. Proved by tests/actors/conversation/
 """
 
 from collections.abc import Callable, Iterable, Sequence
-from typing import Any, Literal, Protocol, get_args
+from typing import Any, Literal, NamedTuple, Protocol, get_args
 
 import msgspec
 import structlog
@@ -16,15 +16,18 @@ from ..models import Content, Image, UserMessage, to_json
 from ..models.repair import valid_json
 from ..session.errors import InvalidValue, UnknownRecord
 from ..session.tx import BaseTx
+from .budget import pause
 from .builtin import InboxDoc, LiveDoc, UserEntry
-from .errors import ConversationBusy, RequestIdReused, SubmissionTooLarge
+from .errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge
 from .settings import QueueMode, Settings
+from .writes import is_reset, place_write
 
 log = structlog.get_logger("perdure.conversation")
 
 UserInput = str | list[Content]
 WhenBusy = Literal["steer", "follow_up", "reject"]
-Boundary = Literal["postTools", "final"]
+Boundary = Literal["postTools", "final", "paused"]
+Withdrawal = Literal["aborted", "already_placed", "settled", "not_found"]
 
 MODES = {"steer": "steer", "follow_up": "followUp"}
 MAX_REQUEST_ID_BYTES = 512
@@ -71,56 +74,117 @@ def _check_request_id(request_id: Any) -> None:
         raise InvalidValue(f"a request id is text of at most {MAX_REQUEST_ID_BYTES} bytes of valid Unicode")
 
 
+# --- admission
+
+
 async def submit_input(
     tx: BaseTx, conversation_id: int, content: UserInput, *, when_busy: WhenBusy, request_id: str | None
 ) -> SubmissionRecord:
     """Admit an input: placed with a run at once when the conversation is idle and nothing waits, else queued.
 
     A request id that the conversation knows gives the earlier submission and writes nothing.
-    Raises ConversationBusy, SubmissionTooLarge, RequestIdReused, UnknownRecord, InvalidValue.
+    Raises ConversationBusy, SubmissionTooLarge, InboxFull, RequestIdReused, UnknownRecord, OwnershipRefused, InvalidValue.
     """
     if when_busy not in get_args(WhenBusy):
         raise InvalidValue(f"when_busy is one of {', '.join(get_args(WhenBusy))}, not {when_busy!r}")
+    await _check_target(tx, conversation_id)
+    value = content_json(content, tx.core.services.get(Settings).max_submission_bytes)
+    known = await _known_request(tx, conversation_id, "input", request_id)
+    if known is not None:
+        return known
+    await _check_owner(tx, conversation_id)
+    item = {"mode": MODES.get(when_busy, "followUp"), "content": value}
+    return await _admit(tx, conversation_id, "input", item, request_id, reject=when_busy == "reject")
+
+
+async def submit_write(
+    tx: BaseTx, conversation_id: int, draft: JsonObject, *, request_id: str | None = None
+) -> SubmissionRecord:
+    """Admit a write (``draft`` as ``writes.write_draft`` gives it): appended at once when nothing runs or waits, else queued.
+
+    Raises InboxFull, RequestIdReused, UnknownRecord, InvalidValue.
+    """
+    await _check_target(tx, conversation_id)
+    known = await _known_request(tx, conversation_id, "write", request_id)
+    if known is not None:
+        return known
+    return await _admit(tx, conversation_id, "write", {"mode": "write", "entry": draft}, request_id)
+
+
+async def _check_target(tx: BaseTx, conversation_id: int) -> None:
     if await tx.conversation(conversation_id) is None:
         raise UnknownRecord("conversation", conversation_id)
-    value = content_json(content, tx.core.services.get(Settings).max_submission_bytes)
-    if request_id is not None:
-        _check_request_id(request_id)
-        known = await tx.submission_by_request(conversation_id, request_id)
-        if known is not None and known.type != "input":
-            raise RequestIdReused(f"request id {request_id!r} named a {known.type}")
-        if known is not None:
-            return known
-    return await _admit(tx, conversation_id, value, when_busy, request_id)
+
+
+async def _check_owner(tx: BaseTx, conversation_id: int) -> None:
+    """Refuse work under an owner that has ended or is about to: nobody would wait for it."""
+    record = await tx.conversation(conversation_id)
+    if record is not None and record.owner is not None:
+        await tx.owner(record.owner.task_id)
+
+
+async def _known_request(
+    tx: BaseTx, conversation_id: int, kind: str, request_id: str | None
+) -> SubmissionRecord | None:
+    if request_id is None:
+        return None
+    _check_request_id(request_id)
+    known = await tx.submission_by_request(conversation_id, request_id)
+    if known is not None and known.type != kind:
+        raise RequestIdReused(f"request id {request_id!r} named a submission of another kind: {known.type}")
+    return known
 
 
 async def _admit(
-    tx: BaseTx, conversation_id: int, content: Json, when_busy: WhenBusy, request_id: str | None
+    tx: BaseTx,
+    conversation_id: int,
+    kind: Literal["input", "write"],
+    item: JsonObject,
+    request_id: str | None,
+    *,
+    reject: bool = False,
 ) -> SubmissionRecord:
     await heal_run(tx, conversation_id)
-    live = await tx.doc(LiveDoc, conversation_id)
-    inbox = await tx.doc(InboxDoc, conversation_id)
-    busy = "run" in live
-    if busy and when_busy == "reject":
+    busy = "run" in await tx.doc(LiveDoc, conversation_id)
+    if busy and reject:
         raise ConversationBusy(f"conversation {conversation_id} is busy")
+    inbox = await tx.doc(InboxDoc, conversation_id)
+    queued = busy or bool(inbox["items"])
+    if queued:
+        _check_room(tx.core.services.get(Settings), conversation_id, inbox["items"].to_json(), item)
     record = tx.put_submission(
         SubmissionRecord(
-            id=tx.mint(), conversation_id=conversation_id, type="input", status="queued", request_id=request_id
+            id=tx.mint(), conversation_id=conversation_id, type=kind, status="queued", request_id=request_id
         )
     )
-    if not busy and not inbox["items"]:
-        await place(tx, record.id, content)
-        await start_run(tx, conversation_id, [record.id])
+    if not queued:
+        await _place_item(tx, {"id": record.id, **item})
+        if kind == "input":
+            await start_run(tx, conversation_id, [record.id])
         return record
-    inbox["items"].append({"id": record.id, "mode": MODES.get(when_busy, "followUp"), "content": content})
+    inbox["items"].append({"id": record.id, **item})
     if not busy:
         await final_boundary(tx, conversation_id)
     return record
 
 
-async def place(tx: BaseTx, submission_id: int, content: Json) -> None:
+def _check_room(settings: Settings, conversation_id: int, items: list[JsonObject], item: JsonObject) -> None:
+    count = len(items) + 1
+    size = len(msgspec.json.encode(items)) + len(msgspec.json.encode(item))
+    if count > settings.max_queued_submissions or size > settings.max_queued_bytes:
+        raise InboxFull(conversation_id, len(items), size)
+
+
+async def _place_item(tx: BaseTx, item: JsonObject) -> None:
+    record = await _known(tx, item["id"])
+    if item["mode"] == "write":
+        await place_write(tx, record, item["entry"])
+    else:
+        await place(tx, record, item["content"])
+
+
+async def place(tx: BaseTx, record: SubmissionRecord, content: Json) -> None:
     """Append the entry of a queued input; from now on its run owes it an answer."""
-    record = await _known(tx, submission_id)
     message = to_json(UserMessage(content="", timestamp=tx.core.clock.now())) | {"content": content}
     entry = await tx.append(UserEntry, model=[message], conversation_id=record.conversation_id)
     tx.put_submission(msgspec.structs.replace(record, status="placed", entry=entry.id))
@@ -140,10 +204,15 @@ async def start_run(tx: BaseTx, conversation_id: int, inputs: Sequence[int]) -> 
 def select(
     items: Sequence[JsonObject], boundary: Boundary, steering: QueueMode, follow_up: QueueMode
 ) -> list[JsonObject]:
-    """Choose the queued items that a boundary places, in id order: steers at both boundaries, follow-ups at the final one."""
-    modes = {"steer": steering} if boundary == "postTools" else {"steer": steering, "followUp": follow_up}
-    chosen = [item for mode, queue in modes.items() for item in _first(items, mode, queue)]
-    return sorted(chosen, key=_item_id)
+    """Choose the queued items that a boundary places: all writes, then inputs, each in id order.
+
+    Steers are taken after a tool round and at the final boundary, follow-ups at the final one; where a budget has paused the
+    conversation, inputs wait.
+    """
+    taken = {"postTools": ("steer",), "final": ("steer", "followUp"), "paused": ()}[boundary]
+    modes = {"steer": steering, "followUp": follow_up}
+    inputs = [item for mode in taken for item in _first(items, mode, modes[mode])]
+    return sorted(_first(items, "write", "all"), key=_item_id) + sorted(inputs, key=_item_id)
 
 
 def _first(items: Iterable[JsonObject], mode: str, queue: QueueMode) -> list[JsonObject]:
@@ -155,16 +224,24 @@ def _item_id(item: JsonObject) -> int:
     return int(item["id"])
 
 
-async def place_selected(tx: BaseTx, conversation_id: int, boundary: Boundary) -> list[int]:
-    """Place what a boundary selects, and name those submissions."""
+class Placed(NamedTuple):
+    """What a boundary has placed: the inputs that are now owed an answer, and whether a reset was among the writes."""
+
+    inputs: list[int]
+    reset: bool
+
+
+async def place_selected(tx: BaseTx, conversation_id: int, boundary: Boundary) -> Placed:
+    """Place what a boundary selects."""
     settings = tx.core.services.get(Settings)
     inbox = await tx.doc(InboxDoc, conversation_id)
     items: list[JsonObject] = inbox["items"].to_json()
     chosen = select(items, boundary, settings.steering_mode, settings.follow_up_mode)
     for item in chosen:
-        await place(tx, item["id"], item["content"])
+        await _place_item(tx, item)
     remove_items(inbox, {item["id"] for item in chosen})
-    return [item["id"] for item in chosen]
+    inputs = [item["id"] for item in chosen if item["mode"] in MODES.values()]
+    return Placed(inputs, any(is_reset(item) for item in chosen))
 
 
 def remove_items(inbox: Draft, ids: set[int]) -> None:
@@ -175,11 +252,39 @@ def remove_items(inbox: Draft, ids: set[int]) -> None:
             del items[index]
 
 
-async def final_boundary(tx: BaseTx, conversation_id: int) -> None:
-    """Where a run has ended, or none was: place what waits for that and begin a run for it."""
-    placed = await place_selected(tx, conversation_id, "final")
-    if placed:
-        await start_run(tx, conversation_id, placed)
+async def after_tools(tx: BaseTx, conversation_id: int) -> bool:
+    """Take what waits for the end of a tool round into the run; False when a reset has ended the run instead.
+
+    A reset takes away what the run was answering, so its inputs get no answer and the boundary is a final one.
+    """
+    inbox = await tx.doc(InboxDoc, conversation_id)
+    if any(is_reset(item) for item in inbox["items"].to_json()):
+        await end_run(tx, conversation_id, "reset")
+        await final_boundary(tx, conversation_id)
+        return False
+    paused = await pause(tx, conversation_id)
+    placed = await place_selected(tx, conversation_id, "paused" if paused else "postTools")
+    live = await tx.doc(LiveDoc, conversation_id)
+    live["run"]["inputs"].extend(placed.inputs)
+    return True
+
+
+async def final_boundary(tx: BaseTx, conversation_id: int) -> Placed:
+    """Where a run has ended, or none was: place what waits for that and begin a run for the inputs among it."""
+    paused = await pause(tx, conversation_id)
+    placed = await place_selected(tx, conversation_id, "paused" if paused else "final")
+    if placed.inputs:
+        await start_run(tx, conversation_id, placed.inputs)
+    return placed
+
+
+async def resume(tx: BaseTx, conversations: Iterable[int]) -> None:
+    """Go on with what waits in conversations that a budget had paused, unless they are busy or another one pauses them."""
+    for conversation in conversations:
+        await heal_run(tx, conversation)
+        inbox = await tx.doc(InboxDoc, conversation)
+        if inbox["items"] and "run" not in await tx.doc(LiveDoc, conversation):
+            await final_boundary(tx, conversation)
 
 
 # --- settlement
@@ -230,6 +335,23 @@ async def heal_run(tx: BaseTx, conversation_id: int) -> None:
     record = await tx.task(live["run"]["taskId"])
     log.error("run_without_task", session=tx.core.key, conversation=conversation_id, task=live["run"]["taskId"])
     await end_run(tx, conversation_id, *why_unanswered(record))
+
+
+async def withdraw(tx: BaseTx, submission_id: int, conversation_id: int | None = None) -> Withdrawal:
+    """Take a queued submission back: it ends unanswered, ``aborted``. Anything further on stays as it is, and is named.
+
+    One of another conversation than the named one is not found.
+    """
+    record = await tx.submission(submission_id)
+    if record is None or conversation_id not in (None, record.conversation_id):
+        return "not_found"
+    if record.settled:
+        return "settled"
+    if record.status == "placed":
+        return "already_placed"
+    remove_items(await tx.doc(InboxDoc, record.conversation_id), {submission_id})
+    tx.put_submission(unanswered("aborted")(record))
+    return "aborted"
 
 
 async def withdraw_inputs(tx: BaseTx, conversation_id: int) -> None:

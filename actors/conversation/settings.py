@@ -23,17 +23,33 @@ class ProgressPolicy(msgspec.Struct, frozen=True, kw_only=True):
     output_interval_ms: int = 100
 
 
+class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+    """When context is compacted without being asked for, and how much of it stays word for word. In tokens.
+
+    A request waits for a compaction when less than ``reserve_tokens`` of the window would be left; ``background_tokens``
+    earlier one begins beside it (0: never). In windows that are small beside these they shrink with it.
+    """
+
+    enabled: bool = True
+    reserve_tokens: int = 16_384
+    background_tokens: int = 32_768
+    keep_recent_tokens: int = 20_000
+
+
 class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set for a whole system. Replace the object to change it while running.
 
     ``extensions`` is the default selection by name (None: all installed). The queue modes say how many queued items of
-    one kind a boundary takes. A session that nobody has used for ``idle_after_s`` seconds, and that has nothing to do
-    before a deadline, leaves memory until it is needed again (None: it never does). Sizes are in bytes of UTF-8, times in ms.
+    one kind a boundary takes. ``max_queued_*`` bound what waits in one conversation's inbox. A run ends (``repetition``)
+    when its last ``max_repeated_rounds`` tool rounds, calls and results, were nothing new. A session that nobody has used
+    for ``idle_after_s`` seconds, and that has nothing to do before a deadline, leaves memory until it is needed again (None:
+    it never does). Sizes are in bytes of UTF-8, times in ms.
     """
 
     extensions: tuple[str, ...] | None = None
     retry: RetryPolicy = RetryPolicy()
     progress: ProgressPolicy = ProgressPolicy()
+    compaction: CompactionPolicy = CompactionPolicy()
     tool_execution: Literal["parallel", "sequential"] = "parallel"
     steering_mode: QueueMode = "one-at-a-time"
     follow_up_mode: QueueMode = "one-at-a-time"
@@ -41,3 +57,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_ms: int | None = None
     max_submission_bytes: int = 1_048_576
     idle_after_s: float | None = 60.0
+    max_repeated_rounds: int | None = 50
+    max_queued_submissions: int = 1_000
+    max_queued_bytes: int = 16_777_216

@@ -1,22 +1,27 @@
 """The conversation view: active entries and built-in documents as one JSON value, with the exact operations of each commit.
 
 All watchers of a conversation share one mount, which lives as long as somebody watches. A replica that applies the
-operations, here or in a browser, holds the committed view. Proved by tests/actors/conversation/test_view.py.
+operations, here or in a browser, holds the committed view; who prefers events gets those that the same commits mean.
+Proved by tests/actors/conversation/test_view.py and test_events.py.
 """
 
+from collections import deque
 from collections.abc import Callable
-from typing import Any
+from types import TracebackType
+from typing import Any, Self, cast
 
 import msgspec
 
-from ...chord import Watch, apply_immutable
-from ...storage.records import ConversationRecord, EntryRecord, JsonObject
+from ...chord import Watch, WatchEnd, apply_immutable
+from ...storage.records import Completing, ConversationRecord, EntryRecord, JsonObject
 from ..session.core import SessionCore
 from ..session.errors import UnknownRecord
 from ..session.publication import Publication
 from ..session.read import still
 from .builtin import BUILT_IN
 from .context import active_range
+from .derivation import Seen, begin, derive
+from .events import AgentEvent
 from .transcripts import Transcripts
 
 MOUNTED = {doc.kind for doc in BUILT_IN}
@@ -47,31 +52,74 @@ def _entry_op(entries: list[EntryRecord], entry: EntryRecord) -> list[Any]:
     return ["s", ["entries"], msgspec.to_builtins(list(entries))]
 
 
-class Mount:
-    """One conversation's view and those who watch it."""
+class EventStream:
+    """The events of a conversation, to one consumer: a snapshot first, then those of every commit.
 
-    def __init__(self, mounts: "Mounts", conversation_id: int, value: JsonObject, entries: list[EntryRecord]) -> None:
+    ``async for event in stream``. It ends with the session's life or when it is stopped; who wants to go on watches again.
+    A consumer that is more than 100 commits, or 8 MiB, behind gets a snapshot instead. As an async context manager, it
+    stops at the end of the block.
+    """
+
+    def __init__(self, watch: Watch) -> None:
+        self._watch = watch
+        self._events: deque[AgentEvent] = deque()
+
+    @property
+    def ended(self) -> WatchEnd | None:
+        """How the stream ended, None while it has not."""
+        return self._watch.ended
+
+    def stop(self) -> None:
+        """End the stream. Idempotent."""
+        self._watch.stop()
+        self._events.clear()
+
+    def __aiter__(self) -> Self:
+        return self
+
+    async def __anext__(self) -> AgentEvent:
+        while not self._events:
+            _, events = await anext(self._watch)
+            self._events.extend(cast("list[AgentEvent]", events))
+        return self._events.popleft()
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.stop()
+
+
+class Mount:
+    """One conversation's view and those who watch it, or its events."""
+
+    def __init__(self, mounts: "Mounts", conversation_id: int, seen: Seen, entries: list[EntryRecord]) -> None:
         self._mounts = mounts
         self._id = conversation_id
         self._entries: list[EntryRecord] | None = entries
         self._used = mounts.clock.monotonic()
-        self.value = value
+        self._seen = seen
         self.watches: dict[object, Watch] = {}
+        self._streams: dict[object, Watch] = {}
 
     def published(self, publication: Publication) -> None:
         """Move the view on by one commit."""
         ops = view_ops(self._id, self._active(publication), publication)
+        value = apply_immutable(self._seen.view, ops) if ops else self._seen.view
+        self._seen, events = derive(self._seen, value, publication)
         if ops:
-            self.value = apply_immutable(self.value, ops)
-            for watch in list(self.watches.values()):
-                watch.push(self.value, ops)
+            _push(self.watches, value, ops)
+        if events:
+            _push(self._streams, value, events)
 
     def _active(self, publication: Publication) -> list[EntryRecord]:
         """Give the active entries, made anew from the view if they rest and the commit has more of them."""
         if any(entry.conversation_id == self._id for entry in publication.entries):
             self._used = self._mounts.clock.monotonic()
             if self._entries is None:
-                self._entries = msgspec.convert(self.value["entries"], list[EntryRecord])
+                self._entries = msgspec.convert(self._seen.view["entries"], list[EntryRecord])
         return [] if self._entries is None else self._entries
 
     def rest(self, before: float) -> bool:
@@ -85,16 +133,37 @@ class Mount:
 
     def watch(self) -> Watch:
         """Add a watcher; the mount is dropped with its last one."""
+        return self._join(self.watches)
+
+    def stream(self) -> EventStream:
+        """Add a watcher of events."""
+        first: list[Any] = [self._seen.snapshot()]
+        watch = self._join(self._streams, collapse=lambda value, events: [self._seen.snapshot()])
+        watch.push(self._seen.view, first)
+        return EventStream(watch)
+
+    def _join(self, watches: dict[object, Watch], **options: Any) -> Watch:
         token = object()
 
         def leave() -> None:
-            self.watches.pop(token, None)
-            if not self.watches:
-                self._mounts.drop(self._id)
+            watches.pop(token, None)
+            if not self.watches and not self._streams:
+                self._mounts.drop(self._id, self)
 
-        watch = Watch(self.value, leave)
-        self.watches[token] = watch
+        watch = watches[token] = Watch(self._seen.view, leave, **options)
         return watch
+
+    def end(self) -> None:
+        """End all watches: the session has ended."""
+        for watch in [*self.watches.values(), *self._streams.values()]:
+            watch.end("closed")
+
+
+def _push(watches: dict[object, Watch], value: JsonObject, news: list[Any]) -> None:
+    """Hand the news of a commit to everybody, with their size as it would be on a wire."""
+    size = len(msgspec.json.encode(news)) if watches else 0
+    for watch in list(watches.values()):
+        watch.push(value, news, size)
 
 
 class Mounts:
@@ -128,11 +197,14 @@ class Mounts:
             if loaded is not None:
                 docs[doc.kind] = loaded.tracker.value
         value = {"conversation": msgspec.to_builtins(record), "entries": msgspec.to_builtins(entries), "docs": docs}
-        return Mount(self, conversation_id, value, entries)
+        task = core.forest.get(docs.get("pi.live", {}).get("run", {}).get("taskId", 0))
+        seen = begin(value, core.seq, held=task is None or isinstance(task.state, Completing))
+        return Mount(self, conversation_id, seen, entries)
 
-    def drop(self, conversation_id: int) -> None:
+    def drop(self, conversation_id: int, mount: Mount) -> None:
         """Forget a mount that nobody watches; with the last one, hear no more of the session."""
-        self._mounts.pop(conversation_id, None)
+        if self._mounts.get(conversation_id) is mount:
+            del self._mounts[conversation_id]
         if not self._mounts and self._dispose is not None:
             self._dispose()
             self._dispose = None
@@ -156,8 +228,7 @@ class Mounts:
 
     def _ended(self) -> None:
         for mount in list(self._mounts.values()):
-            for watch in list(mount.watches.values()):
-                watch.end("closed")
+            mount.end()
         self._mounts.clear()
 
 
@@ -165,3 +236,9 @@ async def watch_conversation(core: SessionCore, conversation_id: int) -> Watch:
     """Watch a conversation's view: ``{conversation, entries, docs}``. Raises UnknownRecord, SessionFailed."""
     mounts = core.part(Mounts, Mounts)
     return (await mounts.mount(conversation_id)).watch()
+
+
+async def watch_conversation_events(core: SessionCore, conversation_id: int) -> EventStream:
+    """Watch what happens in a conversation, as events. Raises UnknownRecord, SessionFailed."""
+    mounts = core.part(Mounts, Mounts)
+    return (await mounts.mount(conversation_id)).stream()

@@ -18,6 +18,7 @@ from ...storage.records import (
     Base,
     Batch,
     DocumentChange,
+    DocumentCopy,
     DocumentCreate,
     DocumentRecord,
     DocumentRetire,
@@ -93,7 +94,7 @@ class Commit(Generic[TX]):
         try:
             self._core.check()
             changed = await _follow_up(tx)
-            prepared = _prepare(tx)
+            prepared = _prepare(tx, await tx.staged_copies())
         except BaseException:
             tx.rollback()
             raise
@@ -183,9 +184,9 @@ class _Prepared(msgspec.Struct):
     retire: list[Address] = []
 
 
-def _prepare(tx: BaseTx) -> _Prepared:
+def _prepare(tx: BaseTx, copies: Iterable[DocumentCopy | DocumentCreate]) -> _Prepared:
     """Turn drafts into stored content. Raises what a definition's ``checkpoint_when`` raises."""
-    done = _Prepared([*tx.rows.values(), *(MessageDelete(id=deleted) for deleted in tx.deleted)])
+    done = _Prepared([*tx.rows.values(), *(MessageDelete(id=deleted) for deleted in tx.deleted), *copies])
     for address, one in tx.closed:
         _prepare_document(done, one)
         _prepare_retirement(done, address, one.loaded.record)
@@ -244,6 +245,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
         core.retirements += 1
     for address, one in prepared.adopt:
         _adopt(core, address, one)
+    core.copied.update(dict.fromkeys(tx.copies, core.seq))
     batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=wake)
     core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted)))
 

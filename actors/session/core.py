@@ -88,6 +88,8 @@ class SessionCore:
         self.documents: dict[Address, Loaded] = {}
         self.retired: dict[Address, int] = {}
         """Addresses retired by commits that are not durable yet, with those commits."""
+        self.copied: dict[Address, int] = {}
+        """Addresses of documents that storage copies in commits that are not durable yet, with those commits."""
         self.retirements = 0
         """How many documents this incarnation has retired."""
         self.task_documents: dict[int, set[Address]] = {}
@@ -296,6 +298,7 @@ class SessionCore:
 
     async def _load_document(self, doc: Doc[Any], address: Address) -> Loaded | None:
         """Read a document and keep it, unless it was retired or made while storage was asked."""
+        await self._copied(address)
         loaded = None
         retirements = -1
         while address not in self.documents and retirements != self.retirements:
@@ -330,7 +333,12 @@ class SessionCore:
             return loaded.record
         if address in self.retired:
             return None
+        await self._copied(address)
         return await self.storage.find_document(self.key, address.kind, address.stored_scope(), address.key)
+
+    async def _copied(self, address: Address) -> None:
+        """Wait until storage knows of a copy that it has been told to make."""
+        await self.gate.wait(self.copied.get(address, 0))
 
     async def documents_of(self, task: int) -> dict[Address, DocumentRecord]:
         """Name the living documents of a task, those included that only storage knows of. For the line."""
@@ -411,6 +419,8 @@ class SessionCore:
         self.pending.forget(seq)
         if self.retired:
             self.retired = {address: at for address, at in self.retired.items() if at > seq}
+        if self.copied:
+            self.copied = {address: at for address, at in self.copied.items() if at > seq}
         self.gate.advance(seq)
         while self._unpublished and self._unpublished[0].seq <= seq:
             self._publish(self._unpublished.popleft())

@@ -9,7 +9,7 @@ from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 import msgspec
 
-from ...chord import Change, Prepared, Tracker, copy_json
+from ...chord import Change, Encoder, Prepared, Tracker, copy_json
 from ...storage.records import (
     Base,
     ConversationScope,
@@ -129,6 +129,12 @@ class Loaded(msgspec.Struct, gc=False):
     """The last commit that changed it: it may leave memory only when that is durable."""
     held: bool = False
     """Whether a transaction has it open."""
+    encoder: Encoder = msgspec.field(default_factory=Encoder)
+    """Knows the paths that deltas since the newest base have named. A new one knows none, and so goes with every stream."""
+
+    def forget_names(self) -> None:
+        """Begin to name paths anew: a base follows, or what named some was never stored."""
+        self.encoder = Encoder()
 
 
 class Open(msgspec.Struct, gc=False):
@@ -174,12 +180,16 @@ def content(one: Open) -> Base | Delta | None:
     """Decide what a prepared change stores: a base, a delta, or nothing."""
     prepared = one.prepared
     assert prepared is not None
-    value = prepared.value
     if one.created or one.loaded.stored_version != one.doc.version:
-        return Base(version=one.doc.version, value=value)
+        return _base(one, prepared.value)
     if not prepared.ops:
         return None
     decide = one.doc.checkpoint_when
-    if decide is not None and decide(value, prepared.ops, one.loaded.deltas_since_base):
-        return Base(version=one.doc.version, value=value)
-    return Delta(version=one.doc.version, ops=list(prepared.ops))
+    if decide is not None and decide(prepared.value, prepared.ops, one.loaded.deltas_since_base):
+        return _base(one, prepared.value)
+    return Delta(version=one.doc.version, ops=one.loaded.encoder.encode(list(prepared.ops)))
+
+
+def _base(one: Open, value: JsonObject) -> Base:
+    one.loaded.forget_names()
+    return Base(version=one.doc.version, value=value)

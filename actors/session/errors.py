@@ -41,6 +41,19 @@ class UnknownRecord(PerdureError):
         self.id = id
 
 
+class EntryNotVisible(UnknownRecord):
+    """A conversation does not show this entry: it does not exist, or lies behind a fork point or in another conversation.
+
+    Nothing was changed. ``id`` is the entry's, ``conversation_id`` the conversation's.
+    """
+
+    def __init__(self, id: int, conversation_id: int) -> None:
+        PerdureError.__init__(self, f"entry {id} is not visible in conversation {conversation_id}")
+        self.kind = "entry"
+        self.id = id
+        self.conversation_id = conversation_id
+
+
 class OwnershipRefused(PerdureError):
     """New work named an owner that cannot own it: missing, elsewhere, marked or finished. Nothing was changed."""
 
@@ -49,7 +62,7 @@ class DocumentMismatch(PerdureError):
     """A document definition does not fit what is stored: scope, policies, or a newer version. Nothing was changed."""
 
 
-class InboxFull(PerdureError):
+class TaskInboxFull(PerdureError):
     """A task has as many messages waiting as may be queued for it. The message was not taken: send it again later."""
 
     def __init__(self, session: str, task: int, limit: int) -> None:

@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 import msgspec
 import perdure
-from perdure.chord import apply_immutable
+from perdure.chord import Decoder, apply_immutable
 from perdure.storage.faulty import FaultyStorage
 from perdure.storage.records import Base, ConversationScope, DocumentChange, DocumentCreate
 
@@ -130,7 +130,7 @@ def _records(publication):
 
 def view_states(batches, conversation):
     """The view of a conversation after each of the session's commits, derived from what was stored alone."""
-    record, entries, docs, kinds = None, [], {}, {}
+    record, entries, docs, kinds, decoders = None, [], {}, {}, {}
     states = []
     for batch in batches:
         for write in batch.writes:
@@ -144,10 +144,12 @@ def view_states(batches, conversation):
                 kinds[write.record.id] = write.record.kind
                 docs = {**docs, write.record.kind: write.content.value}
             elif isinstance(write, DocumentChange) and write.id in kinds:
-                docs = {**docs, kinds[write.id]: _changed(docs[kinds[write.id]], write.content)}
+                if isinstance(write.content, Base):
+                    decoders.pop(write.id, None)
+                    value = write.content.value
+                else:
+                    ops = decoders.setdefault(write.id, Decoder()).decode(write.content.ops)
+                    value = apply_immutable(docs[kinds[write.id]], ops)
+                docs = {**docs, kinds[write.id]: value}
         states.append({"conversation": record, "entries": entries, "docs": docs})
     return states
-
-
-def _changed(value, content):
-    return content.value if isinstance(content, Base) else apply_immutable(value, content.ops)

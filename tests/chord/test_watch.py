@@ -5,7 +5,7 @@ from contextvars import ContextVar
 
 import pytest
 from perdure.chord import Watch, WatchEnd, WatchTaken
-from perdure.chord.watch import MAX_PENDING
+from perdure.chord.watch import MAX_PENDING, MAX_PENDING_BYTES
 
 
 def run(scenario):
@@ -402,5 +402,37 @@ def test_a_listener_started_after_the_end_is_never_called():
         watch.start(consumer)
         await settle()
         assert consumer.frames == []
+
+    run(scenario)
+
+
+# --- size
+
+
+def test_more_bytes_than_may_wait_are_replaced_by_the_newest_value():
+    """B161: a few large frames count as much as many small ones."""
+
+    async def scenario():
+        watch = Watch({"n": 0})
+        half = MAX_PENDING_BYTES // 2
+        for number in (1, 2):
+            watch.push({"n": number}, op(number), half)
+        assert len(watch._frames) == 2
+        watch.push({"n": 3}, op(3), 1)
+        watch.push({"n": 4}, op(4), half)
+        assert await anext(watch) == ({"n": 3}, [["r", {"n": 3}]])
+        assert await anext(watch) == ({"n": 4}, op(4))
+        for number in range(5, 10):  # what was delivered no longer counts
+            watch.push({"n": number}, op(number), half)
+            assert await anext(watch) == ({"n": number}, op(number))
+
+    run(scenario)
+
+
+def test_a_frame_that_is_too_large_by_itself_is_a_replacement():
+    async def scenario():
+        watch = Watch({"n": 0})
+        watch.push({"n": 1}, op(1), MAX_PENDING_BYTES + 1)
+        assert await anext(watch) == ({"n": 1}, [["r", {"n": 1}]])
 
     run(scenario)

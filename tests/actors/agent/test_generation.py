@@ -5,7 +5,8 @@ from itertools import pairwise, permutations
 import msgspec
 import perdure
 import pytest
-from perdure.actors.agent.generation import Generation, may_retry, retry_delay, unique_calls
+from perdure.actors.agent.generation import Generation, may_retry, retry_delay
+from perdure.actors.agent.responses import unique_calls
 from perdure.actors.conversation.builtin import LiveDoc, ProviderDoc
 from perdure.actors.models import (
     AssistantMessage,
@@ -1016,5 +1017,26 @@ def test_a_steer_that_came_in_a_round_is_seen_behind_the_results():
             await steer.wait()
             roles = [type(m).__name__ for m in s.model.calls[-1].messages[-5:]]
             assert roles == ["AssistantMessage", *["ToolResultMessage"] * 3, "UserMessage"]
+
+    go(main)
+
+
+def test_a_conversation_that_ends_with_an_answer_has_nothing_to_go_on_with_and_takes_the_next_input(storage):
+    """B076: there is no call to continue; opening, aborting and waiting ask no model, and the next prompt works."""
+
+    async def main():
+        async with scene(storage=storage) as s:
+            assert (await s.ask("one")).text == "re: one"
+        async with scene(storage=storage) as s:
+            await s.root.abort()
+            await s.session.wait_for_idle()
+            assert s.model.calls == []
+            assert kinds(await history(s.root)) == ["user", "assistant"]
+            assert (await s.ask("two")).text == "re: two"
+            s.system.kill("session:s")
+        async with scene(storage=storage) as s:
+            await s.session.wait_for_idle()
+            assert s.model.calls == []
+            assert (await s.ask("three")).text == "re: three"
 
     go(main)

@@ -1,5 +1,6 @@
 import asyncio
 
+import msgspec
 import perdure
 import pytest
 from perdure.actors.conversation.builtin import AgentDoc, LiveDoc
@@ -289,6 +290,27 @@ def test_an_abort_ends_foreground_work_and_nothing_else():
     go(main)
 
 
+def test_an_abort_of_background_work_too_ends_everything_below_and_waits_for_it():
+    async def main():
+        async with scene(extensions=[NAPS]) as s:
+            async with s.root.commit() as tx:
+                mine = await tx.create_task(Naps, LONG)
+                background = await tx.create_task(Naps, LONG, background=True)
+                below = await tx.create_task(Naps, LONG, owner=background.id)
+                child = await tx.create_conversation(owner=background.id)
+                deep = await tx.create_task(Naps, LONG, conversation_id=child.id)
+            waiting = asyncio.ensure_future(s.root.wait_for_idle(background=True))
+            await s.root.abort()
+            await quiet()
+            assert (await background.record()).live
+            assert not waiting.done()
+            await s.root.abort(background=True)
+            await waiting
+            assert not any([(await one.record()).live for one in (mine, background, below, deep)])
+
+    go(main)
+
+
 def test_an_abort_by_two_at_once_is_one_abort():
     async def main():
         never = asyncio.Event()
@@ -392,5 +414,73 @@ def test_a_conversation_without_a_model_answers_nothing_until_it_has_one():
             assert (await (await bare.submit("one")).wait()).reason == "no_model"
             await bare.configure(perdure.Agent(model=MODEL))
             assert (await (await bare.submit("two")).wait()).answer.text == "re: two"
+
+    go(main)
+
+
+# --- documents of an application
+
+SessionNotes = perdure.Doc("test.session-notes", scope="session", initial=lambda: {"n": 0})
+TaskNotes = perdure.Doc("test.task-notes", scope="task", initial=lambda: {"n": 0})
+
+
+class Shelf(msgspec.Struct):
+    n: int = 0
+
+
+Shelves = perdure.Doc("test.shelves", family=True, initial=lambda seed: {"n": seed}, type=Shelf)
+
+
+def test_documents_of_every_scope_are_read_and_watched_through_the_handle_of_their_owner():
+    """DF-01, DF-08, DF-18."""
+
+    async def main():
+        async with scene(extensions=[NAPS]) as s:
+            async with s.root.commit() as tx:
+                task = await tx.create_task(Naps, LONG)
+            handles = {
+                "session": (s.session, SessionNotes, None, {}),
+                "conversation": (s.root, Shelves, s.root.id, {"key": "top"}),
+                "task": (task, TaskNotes, task.id, {}),
+            }
+            for owner, doc, _, key in handles.values():
+                assert await owner.snapshot(doc, **key) is None
+                assert await owner.watch_doc(doc, **key) is None
+            for _, doc, scope, key in handles.values():
+                async with s.session.commit() as tx:
+                    (await tx.doc(doc, scope, **key, seed=5 if key else None))["more"] = 1
+            watches = {name: await owner.watch_doc(doc, **key) for name, (owner, doc, _, key) in handles.items()}
+            for _, doc, scope, key in handles.values():
+                async with s.session.commit() as tx:
+                    (await tx.doc(doc, scope, **key, seed=99 if key else None))["n"] += 1
+            assert [(await anext(watch))[0]["n"] for watch in watches.values()] == [1, 6, 1]
+            assert await s.root.snapshot(Shelves, key="top") == Shelf(6)
+            assert Shelves.view(watches["conversation"].value) == Shelf(6)
+            assert (await s.session.watch_doc(Shelves, s.root.id, key="top")).value["n"] == 6
+            await task.abort()
+            await task.settled()
+            assert await task.snapshot(TaskNotes) is None
+            assert [value async for value, _ in watches["task"]] == [None]
+            assert watches["task"].ended.reason == "retired"
+
+    go(main)
+
+
+def test_the_built_in_documents_are_created_first_and_in_order():
+    """DF-19: then come the choice of an agent and whatever else the creating block does."""
+
+    async def main():
+        async with scene() as s:
+            published = []
+            (await s.system.core("s")).subscribe(published.append)
+            async with s.session.commit() as tx:
+                record = await tx.create_conversation()
+                await perdure.configure(tx, record.id, perdure.Agent(model=MODEL))
+                await tx.doc(Shelves, record.id, key="own", seed=1)
+            created = sorted((one.record.id, one.record.kind) for one in published[0].documents if one.created)
+            kinds_ = [kind for _, kind in created]
+            assert kinds_ == ["pi.live", "pi.inbox", "pi.usage", "pi.provider", "pi.agent", "test.shelves"]
+            agent = next(one for one in published[0].documents if one.record.kind == "pi.agent")
+            assert agent.value["model"]["modelId"] == "model"
 
     go(main)

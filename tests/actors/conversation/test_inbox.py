@@ -1,4 +1,6 @@
 import asyncio
+from concurrent.futures import ThreadPoolExecutor
+from threading import Barrier
 
 import perdure
 import pytest
@@ -191,6 +193,33 @@ def test_two_inputs_at_once_make_two_runs_one_after_the_other():
             assert kinds(await history(s.root)) == ["user", "assistant", "user", "assistant"]
 
     go(main)
+
+
+def test_prompts_of_two_threads_in_the_same_moment_never_start_two_runs():
+    """B067: a thousand times, through a system on a loop of its own."""
+
+    async def ask(system, key, text):
+        root = await (await system.session(key)).root(agent=perdure.Agent(model=MODEL))
+        return (await (await root.submit(text)).wait()).status
+
+    async def told(system, key):
+        entries = await history(await (await system.session(key)).root())
+        return kinds(entries), users(entries)
+
+    models = [perdure.ScriptedModel(lambda request: "ok")]
+    with perdure.System.background(perdure.MemoryStorage(), models=models) as background, ThreadPoolExecutor(2) as pool:
+        moment = Barrier(2)
+
+        def send(key, text):
+            moment.wait()
+            return background.call(ask, key, text)
+
+        for key in (f"s{number}" for number in range(50)):
+            sent = [f"{thread} {number}" for number in range(20) for thread in "ab"]
+            assert set(pool.map(send, [key] * 40, sent)) == {"done"}
+            entries, said = background.call(told, key)
+            assert sorted(said) == sorted(sent)
+            assert entries == ["user", "assistant"] * 40
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ class Replica:
 async def committed(conversation):
     """The view as anybody would put it together from what is stored."""
     docs = {doc.kind: await conversation.snapshot(doc) for doc in BUILT_IN}
-    entries = msgspec.to_builtins((await conversation.context()).entries)
+    entries = msgspec.to_builtins(list((await conversation.context()).entries))
     return {"entries": entries, "docs": docs}
 
 
@@ -242,6 +242,35 @@ def test_what_a_failed_write_would_have_shown_is_never_shown():
             assert (await watch.closed).reason == "closed"
             assert [value async for value, _ in watch] == []
             assert await history(s.root) == []
+
+    go(main)
+
+
+def test_a_publication_is_seen_on_the_line_and_the_code_of_watchers_runs_later():
+    """VE-07: what a watcher's code does, or fails to do, is nothing that a commit waits for."""
+
+    async def main():
+        async with scene() as s:
+            core = await s.system.core("s")
+            order = []
+            watch = await s.root.watch()
+
+            async def slow(value, ops):
+                order.append("watcher")
+                await asyncio.Event().wait()
+
+            watch.start(slow)
+            core.subscribe(lambda publication: order.append(("published", core.gate.durable >= publication.seq)))
+            async with s.root.commit() as tx:
+                await tx.append("note")
+            order.append("committed")
+            await quiet()
+            assert order[0] == ("published", True)
+            assert order.index("watcher") > 0
+            async with s.root.commit() as tx:
+                await tx.append("note")
+            assert order[-1] == ("published", True)
+            watch.stop()
 
     go(main)
 

@@ -1,9 +1,12 @@
 """Documents: definitions, incarnations, versions, bases and deltas, lifetimes."""
 
 import asyncio
+import contextlib
 
 import msgspec
 import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
 from perdure import Doc, DocumentMismatch, InvalidValue, Phase, Task, UnknownRecord
 from perdure.actors.session.read import snapshot
 from perdure.actors.task.tx import finish
@@ -727,3 +730,89 @@ def test_a_document_that_a_block_has_open_stays_in_memory(monkeypatch):
         assert len(page.items) == 20
 
     asyncio.run(main())
+
+
+# --- names of paths
+
+
+def fails_to_prepare(value, ops, deltas):
+    raise ZeroDivisionError
+
+
+FailingDoc = Doc("test.failing", scope="session", initial=lambda: {"n": 0}, checkpoint_when=fails_to_prepare)
+BaseDoc = Doc("test.count", scope="session", initial=lambda: {"n": 0}, checkpoint_when=lambda *_: True)
+
+
+def stored_ops(batches):
+    return [content.ops for batch in batches for content in contents(batch) if isinstance(content, Delta)]
+
+
+def test_a_path_is_written_out_once_and_then_named_until_the_next_base():
+    """DF-03: a stream of small changes costs what changes, not where."""
+
+    async def main():
+        session = await rig()
+        batches = await recorded(session)
+        await change(session, CountDoc, n=0, deep={"text": ""})
+        for _ in range(4):
+            async with session.commit() as tx:
+                (await tx.doc(CountDoc))["deep"].append_text("text", "more")
+        path = ["deep", "text"]
+        assert stored_ops(batches) == [
+            [["a", path, "more"]],
+            [["#", 0, path], ["a", 0, "more"]],
+            [["a", 0, "more"]],
+            [["a", 0, "more"]],
+        ]
+        async with session.commit() as tx:
+            (await tx.doc(BaseDoc))["n"] = 9
+        async with session.commit() as tx:
+            (await tx.doc(CountDoc))["deep"].append_text("text", "!")
+        assert stored_ops(batches)[-1] == [["a", path, "!"]]
+        again = await session.reopened()
+        assert (await snapshot(again.core, CountDoc))["deep"] == {"text": "more" * 4 + "!"}
+
+    asyncio.run(main())
+
+
+DEED = st.sampled_from(["change", "change", "refused", "refused", "raises", "base", "reopen", "forget"])
+
+
+@example([("change", 1, 1), ("refused", 1, 2), ("change", 1, 3)])
+@example([("change", 1, 1), ("change", 1, 2), ("reopen", 0, 0), ("change", 1, 3), ("change", 2, 1), ("change", 2, 2)])
+@given(st.lists(st.tuples(DEED, st.integers(0, 3), st.integers(0, 9)), max_size=30))
+def test_whatever_happens_between_deltas_they_lead_to_the_same_value(deeds):
+    """Names that a block gave which was never stored, or that another life gave, mean nothing to what follows."""
+
+    async def main():
+        session, expected = await rig(), {"n": 0, "list": [], "a": {"x": 0}}
+        async with session.commit() as tx:
+            (await tx.doc(CountDoc)).update(expected)
+            await tx.doc(FailingDoc)  # a new one is stored without asking
+        for deed, where, value in deeds:
+            if deed == "reopen":
+                session = await session.reopened()
+            elif deed == "forget":
+                session.core.documents.clear()
+            else:
+                with contextlib.suppress(ZeroDivisionError, KeyError):
+                    async with session.commit() as tx:
+                        _put(await tx.doc(BaseDoc if deed == "base" else CountDoc), where, value)
+                        if deed == "refused":
+                            (await tx.doc(FailingDoc))["n"] += 1
+                        if deed == "raises":
+                            raise KeyError
+                if deed in ("change", "base"):
+                    _put(expected, where, value)
+            assert await snapshot(session.core, CountDoc) == expected
+            assert await snapshot((await session.reopened()).core, CountDoc) == expected
+
+    asyncio.run(main())
+
+
+def _put(document, where, value):
+    if where == 3:
+        document["list"].append(value)
+    else:
+        node, name = [(document, "n"), (document["a"], "x"), (document["a"], "y")][where]
+        node[name] = value
