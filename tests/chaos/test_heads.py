@@ -34,8 +34,8 @@ PROMPT = "<role>\nYou look after customers.\n</role>"
 class Dying(FaultyStore):
     """A store whose process dies at a write: it takes nothing more and cannot be opened until somebody else comes."""
 
-    def __init__(self):
-        super().__init__(perdure.MemoryStorage())
+    def __init__(self, inner=None):
+        super().__init__(inner or perdure.MemoryStorage())
         self.dead = False
         self.died = asyncio.Event()
 
@@ -156,10 +156,10 @@ PLOTS = {
 class World:
     """One system at a time over one store, and the sum of what models were sent in all of them."""
 
-    def __init__(self, plot):
+    def __init__(self, plot, path=None):
         self.plot = plot
-        self.storage = Dying()
-        self.clock = perdure.VirtualClock(autojump=True)
+        self.storage = Dying(path and perdure.SqliteStorage(path, durability="process"))
+        self.clock = None if path else perdure.VirtualClock(autojump=True)
         self.observer = Observer(self.storage, KEY)
         self.requests = []
         self.before = []
