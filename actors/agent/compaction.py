@@ -31,6 +31,7 @@ from ..task.tx import RunTx, Tx
 from .asking import agent_of, ask, may_retry, retry_delay, seconds
 from .failover import model_for
 from .hooks import AgentHooks
+from .registry import Resolved
 from .responses import failure_text
 from .summaries import (
     CompactionPlan,
@@ -104,17 +105,8 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
         if cut is None or not blocks(cut.messages):
             await _finish(run, CompactionOutcome())
             return
+        request = _request(agent, model, view, cut, sizes)
         answer = await AgentHooks(run, agent).before_compact(_plan(run, cut))
-        request = self.Summarize(
-            attempt=1,
-            model=model_ref(model.name),
-            thinking_level=agent.thinking_level,
-            max_tokens=sizes.summary,
-            tail=max(entry.id for entry in view.entries),
-            first_kept=cut.first_kept,
-            piece=sizes.piece,
-            keep=sizes.keep,
-        )
         if isinstance(answer, Decline):
             await _finish(run, CompactionOutcome(declined=True))
             return
@@ -200,6 +192,19 @@ async def _waits_for_others(run: Run[CompactionInput]) -> bool:
         return waits
 
 
+def _request(agent: Resolved, model: Model, view: ContextView, cut: Range, sizes: Limits) -> Compaction.Summarize:
+    return Compaction.Summarize(
+        attempt=1,
+        model=model_ref(model.name),
+        thinking_level=agent.thinking_level,
+        max_tokens=sizes.summary,
+        tail=max(entry.id for entry in view.entries),
+        first_kept=cut.first_kept,
+        piece=sizes.piece,
+        keep=sizes.keep,
+    )
+
+
 def _plan(run: Run[CompactionInput], cut: Range) -> CompactionPlan:
     return CompactionPlan(
         reason=run.input.reason,
@@ -239,7 +244,7 @@ async def _without_summary(
     if error is not None and error.kind == "overflow" and state.piece > MIN_PIECE:
         tx.goto(msgspec.structs.replace(state, piece=max(MIN_PIECE, state.piece // 2)))
     elif may_retry(policy, state.attempt, error):
-        at = run.now() + retry_delay(policy, state.attempt, error)
+        at = run.now() + retry_delay(policy, state.attempt, error, run.id)
         await _show(tx, run, attempt=state.attempt + 1, retry={"at": at, "error": failure_text(message)})
         await tx.wait(until=at, then=msgspec.structs.replace(state, attempt=state.attempt + 1))
     else:

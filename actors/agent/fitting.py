@@ -6,10 +6,12 @@ Proved by tests/actors/agent/test_fitting.py.
 """
 
 from collections.abc import Iterator, Sequence
+from typing import Self
 
 import msgspec
 
 from ..models import Message, Text, ToolResultMessage, plain_text, text
+from ..models.growing import folded
 
 SHARE = 0.5
 """Of the window, for the results of one round."""
@@ -18,11 +20,35 @@ LEAST = 200
 """Characters that are left of a result in any case."""
 
 
-def fit_results(messages: Sequence[Message], window: int) -> list[Message]:
-    """Shorten the longest results of every round that takes more than its share of a window (tokens; 0: unknown)."""
+class Longest:
+    """The length of the longest round of results among the messages that were added: a fold."""
+
+    def __init__(self) -> None:
+        self.chars = 0
+        self._round = 0
+
+    def add(self, message: Message) -> None:
+        """Take in the next message."""
+        self._round = self._round + _length(message) if isinstance(message, ToolResultMessage) else 0
+        self.chars = max(self.chars, self._round)
+
+    def fork(self) -> Self:
+        """Make a copy that goes on by itself."""
+        copy = type(self)()
+        copy.chars, copy._round = self.chars, self._round
+        return copy
+
+
+def fit_results(messages: Sequence[Message], window: int) -> Sequence[Message]:
+    """Shorten the longest results of every round that takes more than its share of a window (tokens; 0: unknown).
+
+    Where none does, as almost always, the messages themselves are given, and only those that are new are looked at.
+    """
     limit = int(window * SHARE * CHARS_PER_TOKEN)
+    if window <= 0 or folded(messages, Longest, Longest).chars <= limit:
+        return messages
     fitted = list(messages)
-    for start, end in _rounds(messages) if window > 0 else ():
+    for start, end in _rounds(messages):
         lengths = [_length(messages[index]) for index in range(start, end)]
         if sum(lengths) > limit:
             level = max(LEAST, water_level(lengths, limit))

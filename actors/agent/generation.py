@@ -13,7 +13,7 @@ import msgspec
 import structlog
 
 from ...chord import Draft
-from ...storage.records import Completed, Json, JsonObject, TaskRecord
+from ...storage.records import Json, JsonObject, TaskRecord
 from ..conversation.budget import pause
 from ..conversation.builtin import (
     AssistantEntry,
@@ -47,9 +47,9 @@ from ..task.definition import Phase, Task, encode
 from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
-from . import deferred, rounds
-from .asking import agent_of, ask, may_retry, retry_delay, seconds
-from .compaction import CompactionInput, CompactionReason, create_compaction, select_cut
+from . import deferred, room, rounds
+from .asking import agent_of, ask, may_retry, retry_delay, seconds, why_given_up
+from .compaction import CompactionInput, CompactionReason, create_compaction
 from .failover import fails_over, model_for
 from .fitting import fit_results
 from .hooks import AgentHooks
@@ -59,7 +59,6 @@ from .pump import Pump
 from .registry import PromptInput, Resolved
 from .repetition import repeated_rounds
 from .responses import failure_text, storable, unique_calls
-from .thresholds import Limits, due, largest, limits
 from .usage import count_message
 
 log = structlog.get_logger("perdure.agent")
@@ -109,8 +108,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
 
     async def prepare(self, run: Run[None], state: Prepare) -> None:
         """Append what has changed of prompt and tools; fix the request, once it is sure to find room."""
-        if state.overflow is not None and not await _made_room(run, state):
-            text = _too_long(state.overflow, await _conversation(run).context())
+        if state.overflow is not None and not await room.made_room(run, state.compacted):
+            text = room.too_long(state.overflow, await _conversation(run).context())
             await _fail(run, "model_error", text, text)
             return
         agent = await agent_of(run)
@@ -124,23 +123,17 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             log.warning("run_repeats", session=run.session, conversation=run.conversation_id, rounds=limit)
             await _fail(run, "repetition", f"The model has repeated the same {limit} rounds of calls and results")
             return
-        shown = await _shown_sections(run, view)
-        given = PromptInput(
-            session=run.session, conversation_id=run.conversation_id, agent=agent, snapshot=run.snapshot
-        )
-        sections = await render(agent.sections, given, shown)
-        planned = changes(view, sections, [tool.spec for tool in agent.tools], run.now())
-        need = None if state.compacted is not None else _need(run, model, view, planned)
+        planned = await _prompt_changes(run, agent, view)
+        need = None if state.compacted is not None else room.need(run, model, view, planned)
         async with run.commit() as tx:
             if await _pause(tx, run):
                 return
             if need == "blocking":
                 await _compact_first(tx, run, "threshold", state.attempt)
                 return
-            cutoff = cast("int", view.newest)  # what is answered stands in an entry
-            for change in planned:
-                said = None if change.message is None else [to_json(change.message)]
-                cutoff = (await tx.append(SystemEntry, model=said, edits=change.edits or None)).id
+            cutoff = await _append_changes(tx, planned) or cast(
+                "int", view.newest
+            )  # what is answered stands in an entry
             live = await tx.doc(LiveDoc, run.conversation_id)
             live["generation"] = {"attempt": state.attempt}
             if need == "background" and "compactions" not in live:
@@ -244,6 +237,20 @@ async def _shown_sections(run: Run[None], view: ContextView) -> dict[str, str]:
     return {} if before is None else current_sections((await conversation.context(at=before)).messages)
 
 
+async def _prompt_changes(run: Run[None], agent: Resolved, view: ContextView) -> list[Change]:
+    given = PromptInput(session=run.session, conversation_id=run.conversation_id, agent=agent, snapshot=run.snapshot)
+    sections = await render(agent.sections, given, await _shown_sections(run, view))
+    return changes(view, sections, [tool.spec for tool in agent.tools], run.now())
+
+
+async def _append_changes(tx: RunTx, planned: Sequence[Change]) -> int | None:
+    newest = None
+    for change in planned:
+        said = None if change.message is None else [to_json(change.message)]
+        newest = (await tx.append(SystemEntry, model=said, edits=change.edits or None)).id
+    return newest
+
+
 async def _stream(
     run: Run[None], state: Generation.Request, model: Model, view: ContextView, agent: Resolved
 ) -> AssistantMessage:
@@ -303,12 +310,13 @@ async def _conclude(
             await _answer(tx, run, entry, more)
         elif may_retry(settings.retry, state.attempt, message.error):
             await _retry(tx, run, state, settings.retry, message.error)
-        elif _overflows(message) and _may_compact(run, state, model, view):
+        elif room.overflows(message) and room.may_compact(run, state.compacted, model, view):
             await _compact_first(tx, run, "overflow", state.attempt, failure_text(message))
         elif fails_over(run, live, agent, model.name, message.error):
             tx.goto(Generation.Prepare(compacted=state.compacted))
         else:
-            text = _too_long(failure_text(message), view) if _overflows(message) else failure_text(message)
+            why = why_given_up(settings.retry, message)
+            text = room.too_long(why, view) if room.overflows(message) else why
             await _give_up(tx, run, "model_error", text)
             tx.fail(text, result=GenerationOutcome(entry_id=entry))
 
@@ -358,7 +366,7 @@ async def _retry(
     tx: RunTx, run: Run[None], state: Generation.Request, policy: RetryPolicy, error: ErrorInfo | None
 ) -> None:
     attempt = state.attempt
-    at = run.now() + retry_delay(policy, attempt, error)
+    at = run.now() + retry_delay(policy, attempt, error, run.id)
     live = await tx.doc(LiveDoc, run.conversation_id)
     live["generation"] = {"attempt": attempt, "retry": {"at": at, "error": error.message if error else ""}}
     await tx.wait(until=at, then=Generation.Prepare(attempt=attempt + 1, compacted=state.compacted))
@@ -385,48 +393,12 @@ async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) 
         await end_run(tx, run.conversation_id, reason, detail)
 
 
-# --- room for the request
-
-
-def _sizes(run: Run[None], model: Model) -> Limits:
-    return limits(run.service(Settings).compaction, model.context_window, model.max_tokens)
-
-
-def _need(run: Run[None], model: Model, view: ContextView, planned: Sequence[Change]) -> str | None:
-    said = [change.message for change in planned if change.message is not None]
-    return due(run.service(Settings).compaction, _sizes(run, model), view, said)
-
-
-def _overflows(message: AssistantMessage) -> bool:
-    return message.error is not None and message.error.kind == "overflow"
-
-
-def _may_compact(run: Run[None], state: Generation.Request, model: Model, view: ContextView) -> bool:
-    """Whether a request that was too long is followed by a compaction and another one: once, if there is anything to cut."""
-    if state.compacted is not None or not run.service(Settings).compaction.enabled:
-        return False
-    return select_cut(view, _sizes(run, model), "overflow") is not None
-
-
 async def _compact_first(
     tx: RunTx, run: Run[None], reason: CompactionReason, attempt: int, overflow: str | None = None
 ) -> None:
     """Wait for a compaction; then prepare again, whatever became of it."""
     task = await create_compaction(tx, run.conversation_id, CompactionInput(reason), owner=run.id)
     await tx.wait([task], then=Generation.Prepare(attempt=attempt, compacted=task.id, overflow=overflow))
-
-
-async def _made_room(run: Run[None], state: Generation.Prepare) -> bool:
-    """Whether the compaction that an overflow has called for put a summary in place."""
-    if state.compacted is None:
-        return False
-    [outcome] = await run.outcomes([state.compacted])
-    return isinstance(outcome, Completed) and "entryId" in outcome.result
-
-
-def _too_long(said: str, view: ContextView) -> str:
-    entry, tokens = largest(view)
-    return f"{said} (entry {entry} alone has about {tokens:,} tokens)"
 
 
 class GenerationRunner:

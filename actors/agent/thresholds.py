@@ -14,6 +14,9 @@ from ..conversation.cutting import select_range, without_prompt
 from ..conversation.settings import CompactionPolicy
 from ..models import AssistantMessage, Message, SystemMessage, estimate_tokens
 
+Need = Literal["blocking", "background"]
+"""Whether a request waits for a compaction, or one goes on beside it."""
+
 MIN_PIECE = 1_000
 """Tokens of history in the smallest piece that a summarizer is asked about."""
 _UNKNOWN_PIECE = 60_000
@@ -83,9 +86,7 @@ def _reported(contribution: Sequence[Message]) -> int | None:
     return None
 
 
-def due(
-    policy: CompactionPolicy, limits: Limits, view: ContextView, planned: Sequence[Message]
-) -> Literal["blocking", "background"] | None:
+def due(policy: CompactionPolicy, limits: Limits, view: ContextView, planned: Sequence[Message]) -> Need | None:
     """Decide whether a request should be preceded or accompanied by a compaction.
 
     One that would replace less than half of what it keeps, or leave the context above the threshold, is not worth its

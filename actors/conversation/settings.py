@@ -8,12 +8,18 @@ QueueMode = Literal["one-at-a-time", "all"]
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Durable retries of model requests: at most ``max_retries`` after the first attempt, with doubling delays in ms."""
+    """Durable retries of model requests: at most ``max_retries`` after the first attempt, with doubling delays in ms.
+
+    A delay is up to the part ``jitter`` longer, another one for each task, so that those who failed together do not come
+    back together. A wait that a provider asks for is kept; one longer than ``max_wait_ms`` ends the attempts.
+    """
 
     enabled: bool = True
     max_retries: int = 3
     base_delay_ms: int = 2_000
     max_delay_ms: int = 60_000
+    jitter: float = 0.1
+    max_wait_ms: int = 86_400_000
 
 
 class ProgressPolicy(msgspec.Struct, frozen=True, kw_only=True):

@@ -140,7 +140,8 @@ async def measure(storage: perdure.Storage, options: argparse.Namespace) -> None
     extension = perdure.Extension(name="bench", tools=[read])
     agent = perdure.Agent(model="scripted/model")
     model = perdure.ScriptedModel(brain)
-    async with perdure.System.open(storage, models=[model], extensions=[extension]) as system:
+    whole = perdure.Settings(compaction=perdure.CompactionPolicy(enabled=options.kilobytes == 0))
+    async with perdure.System.open(storage, models=[model], extensions=[extension], settings=whole) as system:
         session = await system.session("turns")
         pair = [await session.create_conversation(agent=agent) for _ in range(2)]
         for conversation, entries in zip(pair, (SHORT, options.entries), strict=True):

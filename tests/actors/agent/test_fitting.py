@@ -3,6 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from perdure.actors.agent.fitting import CHARS_PER_TOKEN, SHARE, fit_results, water_level
 from perdure.actors.models import Image, ToolResultMessage, call, estimate_tokens, plain_text, text
+from perdure.actors.models.growing import Growing
 
 from ..conversation.support import answering, go, history, problems, result, said, scene, user
 
@@ -74,3 +75,11 @@ def test_eight_long_results_fit_into_a_window_that_they_would_overflow_together_
             assert [len(one["content"][0]["text"]) for one in stored] == [100_000] * 8
 
     go(main)
+
+
+def test_messages_that_fit_are_given_as_they_are_so_that_what_is_known_of_them_stays_known():
+    """A request costs its new messages, not the transcript."""
+    messages = Growing([user("x"), result("c1", "y" * 100), result("c2", "y" * 100)]).view()
+    assert fit_results(messages, 200_000) is messages
+    assert fit_results(messages, 0) is messages
+    assert fit_results(messages, 80) is not messages
