@@ -18,7 +18,7 @@ from .actors.conversation.budget import Budget, BudgetState
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.context import ContextView
-from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
+from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.ledger import UsageReport
 from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
@@ -29,6 +29,7 @@ from .actors.session.documents import Doc
 from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
+    InboxFull,
     InvalidValue,
     LineReentry,
     OwnershipRefused,
@@ -36,6 +37,7 @@ from .actors.session.errors import (
     SessionClosed,
     SessionFailed,
     TransactionOver,
+    Undeliverable,
     UnknownRecord,
 )
 from .actors.session.publication import DocumentChanged, Publication
@@ -43,13 +45,15 @@ from .actors.session.tx import Entry
 from .actors.system import Inspection, System
 from .actors.task.definition import Phase, Task
 from .actors.task.errors import DefinitionError, InvalidTransition, InvocationEnded, TaskUnsuccessful
+from .actors.task.inspection import SessionFigures
+from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
-from .storage.contract import ConversationQuery, EntryQuery, Page, Storage, SubmissionQuery, TaskQuery
+from .storage.contract import ConversationQuery, EntryQuery, MessageQuery, Page, Storage, SubmissionQuery, TaskQuery
 from .storage.errors import (
     SchemaTooNew,
     StorageBusy,
@@ -70,6 +74,8 @@ from .storage.records import (
     EntryRecord,
     Failed,
     Faulted,
+    MessageRecord,
+    MessageSender,
     Orphaned,
     Quorum,
     SubmissionRecord,
@@ -118,9 +124,13 @@ __all__ = [
     "InvalidValue",
     "InvocationEnded",
     "JsonlStorage",
+    "Letter",
     "LineReentry",
     "LiveDoc",
     "MemoryStorage",
+    "MessageQuery",
+    "MessageRecord",
+    "MessageSender",
     "Model",
     "Models",
     "Orphaned",
@@ -148,6 +158,7 @@ __all__ = [
     "Session",
     "SessionClosed",
     "SessionFailed",
+    "SessionFigures",
     "Settings",
     "Settled",
     "SqliteReader",
@@ -180,6 +191,7 @@ __all__ = [
     "TransactionOver",
     "Tx",
     "Unanswered",
+    "Undeliverable",
     "UnknownRecord",
     "UsageDoc",
     "UsageReport",

@@ -52,7 +52,7 @@ def is_joined(wait: Waiting, live: int, completed: int) -> bool:
     A wait for no tasks is over at once, unless it is for something else.
     """
     if not wait.on:
-        return wait.until is None
+        return wait.until is None and not wait.mail
     enough = wanted(wait.policy)
     if live == 0 or enough is None:
         return live == 0

@@ -11,13 +11,14 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ...chord import Watch
-from ...storage.contract import ConversationQuery, Cursor, EntryQuery, Page
+from ...storage.contract import ConversationQuery, Cursor, EntryQuery, MessageQuery, Page
 from ...storage.records import (
     ROOT_CONVERSATION_ID,
     ContextEdit,
     ConversationRecord,
     EntryRecord,
     JsonObject,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
 )
@@ -33,6 +34,7 @@ from ..session.publication import Publication
 from ..session.read import between_commits, snapshot
 from ..session.tx import Entry
 from ..session.watch import watch_document
+from ..task.graph import TaskGraph
 from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .budget import Budget, BudgetDoc, BudgetState, SessionBudgetDoc, set_budget
@@ -330,11 +332,12 @@ async def until(core: SessionCore, done: Callable[[], bool]) -> None:
 
     dispose = core.subscribe(published, changed.set)
     try:
-        while True:
-            changed.clear()
-            if await between_commits(core, done):
-                return
-            await changed.wait()
+        with core.use:
+            while True:
+                changed.clear()
+                if await between_commits(core, done):
+                    return
+                await changed.wait()
     finally:
         dispose()
 
@@ -426,6 +429,36 @@ class Session(_Handle):
         """List the live tasks."""
         core = await self._core()
         return await between_commits(core, core.forest.all_kept)
+
+    async def messages(
+        self, query: MessageQuery | None = None, limit: int = 100, cursor: Cursor | None = None
+    ) -> Page[MessageRecord]:
+        """Page the session's messages: its tasks' inboxes, its outbox, receipts and dead letters."""
+        core = await self._core()
+        await core.drained()
+        return await core.storage.scan_messages(core.key, query or MessageQuery(), limit, cursor)
+
+    async def dead_letters(self, limit: int = 100, cursor: Cursor | None = None) -> Page[MessageRecord]:
+        """Page what nobody will receive, oldest first; a record's ``reason`` says why."""
+        return await self.messages(MessageQuery(status="dead"), limit, cursor)
+
+    async def drop_dead_letters(self, ids: Iterable[int]) -> int:
+        """Delete dead letters; tell how many of the ids were some."""
+        core = await self._core()
+        async with Commit(core, lambda: Tx(core)) as tx:
+            found = [await tx.message(number) for number in {*ids}]
+            dead = [record for record in found if record is not None and record.status == "dead"]
+            for record in dead:
+                tx.delete_message(record)
+        return len(dead)
+
+    async def task_graph(self) -> JsonObject:
+        """Read the live tasks as one JSON value, by decimal id: owners, states, waits, blocked reasons (see ``task.graph``)."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).read()
+
+    async def watch_tasks(self) -> Watch:
+        """Watch that value, with the exact operations of each commit."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).watch()
 
     async def wait_for_idle(self) -> None:
         """Return when no foreground work lives anywhere in the session."""

@@ -27,8 +27,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """Everything that can be set for a whole system. Replace the object to change it while running.
 
     ``extensions`` is the default selection by name (None: all installed). The queue modes say how many queued items of
-    one kind a boundary takes. ``max_queued_*`` bound what waits in one conversation's inbox. Sizes are in bytes of UTF-8,
-    times in ms.
+    one kind a boundary takes. ``max_queued_*`` bound what waits in one conversation's inbox. A session that nobody has used
+    for ``idle_after_s`` seconds, and that has nothing to do before a deadline, leaves memory until it is needed again (None:
+    it never does). Sizes are in bytes of UTF-8, times in ms.
     """
 
     extensions: tuple[str, ...] | None = None
@@ -42,3 +43,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_submission_bytes: int = 1_048_576
     max_queued_submissions: int = 1_000
     max_queued_bytes: int = 16_777_216
+    idle_after_s: float | None = 60.0

@@ -22,8 +22,10 @@ PAGE = 256
 class _Kept:
     """A kept active range, and what its entries say as far as somebody has asked."""
 
-    def __init__(self, entries: list[EntryRecord]) -> None:
+    def __init__(self, entries: list[EntryRecord], now: float) -> None:
         self.entries = entries
+        self.used = now
+        """When somebody last asked for it, in monotonic seconds."""
         self._decoded: dict[int, Decoded] = {}
         self._view: ContextView | None = None
         """The context at the end of the range."""
@@ -96,7 +98,14 @@ class Transcripts:
             async with self._loading:
                 if conversation_id not in self._kept:
                     await self._load(conversation_id)
+        kept.used = self._core.clock.monotonic()
         return kept
+
+    def rest(self, before: float) -> bool:
+        """Forget what nobody has asked for since ``before`` (monotonic seconds); tell whether anything is kept."""
+        for conversation_id in [one for one, kept in self._kept.items() if kept.used <= before]:
+            del self._kept[conversation_id]
+        return bool(self._kept)
 
     async def _load(self, conversation_id: int) -> None:
         if await self._core.storage.conversation(self._core.key, conversation_id) is None:
@@ -105,7 +114,7 @@ class Transcripts:
         read = await self._read(conversation_id, None)
         while len(self._kept) >= MAX_KEPT:
             del self._kept[next(iter(self._kept))]
-        self._kept[conversation_id] = _Kept(read)
+        self._kept[conversation_id] = _Kept(read, self._core.clock.monotonic())
         for entry in self._arrived:
             self._add(entry)
 

@@ -22,6 +22,8 @@ from ...storage.records import (
     DocumentRecord,
     DocumentRetire,
     Faulted,
+    MessageDelete,
+    MessageRecord,
     Orphaned,
     TaskRecord,
     Terminal,
@@ -32,6 +34,7 @@ from .core import MAX_UNDURABLE_WRITES, SessionCore
 from .directory import Directory
 from .documents import Address, Open, content
 from .errors import SessionClosed, SessionFailed
+from .mail import end_mail
 from .publication import DocumentChanged, Publication
 from .tx import BaseTx
 
@@ -153,6 +156,7 @@ async def _call_hooks(tx: BaseTx, settlement: Settlement) -> None:
         if isinstance(record.state.outcome, Faulted | Orphaned) and tx.clean_up:
             await _clean_up(tx, record)
         await tx.retire_documents_of(record.id)
+        await end_mail(tx, record.id)
         tx.ended.append(record.id)
 
 
@@ -181,7 +185,7 @@ class _Prepared(msgspec.Struct):
 
 def _prepare(tx: BaseTx) -> _Prepared:
     """Turn drafts into stored content. Raises what a definition's ``checkpoint_when`` raises."""
-    done = _Prepared(list(tx.rows.values()))
+    done = _Prepared([*tx.rows.values(), *(MessageDelete(id=deleted) for deleted in tx.deleted)])
     for address, one in tx.closed:
         _prepare_document(done, one)
         _prepare_retirement(done, address, one.loaded.record)
@@ -224,7 +228,9 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     tx.open = False
     for one in (*tx.opened.values(), *(closed for _, closed in tx.closed)):
         one.loaded.held = False
-    if not prepared.writes:
+    core.mail.change((row for row in tx.rows.values() if isinstance(row, MessageRecord)), tx.deleted)
+    wake = core.next_wake()
+    if not prepared.writes and wake == core.wake:
         return
     core.seq += 1
     for conversation in tx.created:
@@ -238,8 +244,8 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
         core.retirements += 1
     for address, one in prepared.adopt:
         _adopt(core, address, one)
-    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.forest.wake())
-    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents))
+    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=wake)
+    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted)))
 
 
 def _adopt(core: SessionCore, address: Address, one: Open) -> None:

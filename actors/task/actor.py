@@ -12,6 +12,7 @@ import structlog
 from ...storage.records import Faulted, OutcomeError, Running, TaskRecord, Waiting
 from ..runtime import Actor
 from ..session.commit import Commit
+from ..session.directory import at_work
 from ..session.errors import SessionClosed, SessionFailed
 from ..session.tx import BaseTx
 from .engine import Engine, Invocation
@@ -43,6 +44,7 @@ class TaskActor(Actor):
     async def on_receive(self, message: Any) -> None:
         """Run the invocation to its end. The session's end, and being told to stop, are not crashes."""
         self._invocation.handler = asyncio.current_task()
+        at_work.set(True)
         try:
             await self._core.gate.wait(self._invocation.seq)
             await self._run_phases()
@@ -65,7 +67,7 @@ class TaskActor(Actor):
             if isinstance(verdict, Fault):
                 await self._fault(verdict)
                 return
-            if not isinstance(verdict, Go) or record is None or self._handed_over(record, ran):
+            if not isinstance(verdict, Go) or record is None or self._handed_over(record, ran) or self._engine.halted:
                 return
             assert isinstance(record.state, Running)
             ran = record.state.checkpoint

@@ -67,6 +67,8 @@ class Engine:
         self.invocations: dict[int, Invocation] = {}
         self.blocked: dict[int, Blocked] = {}
         """Ready tasks that no installed code can take, and why."""
+        self.on_blocked: Callable[[int, Blocked], None] | None = None
+        """Hears of tasks that have become blocked: no commit may tell of it."""
         self._failed_migrations: dict[int, tuple[Task[Any, Any] | None, Blocked]] = {}
         self._start = start
         self._kill = kill
@@ -78,6 +80,8 @@ class Engine:
         """Tasks whose code is about to be told to stop."""
         self._pass: asyncio.Task[None] | None = None
         self._closing = False
+        self._drained: asyncio.Event | None = None
+        """Set when the last phase has ended, once no more are to be started."""
         self._unsubscribe = definitions.subscribe(self._reconsider)
 
     # --- the scheduler protocol
@@ -87,9 +91,15 @@ class Engine:
         """Whether it wants to look at tasks in the next commit, whatever that changes."""
         return bool(self._backlog)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no invocation runs, nothing is about to be decided, and nobody waits for code."""
+        passing = self._pass is not None and not self._pass.done()
+        return not (self.invocations or self.blocked or self._backlog or self._stopping or passing)
+
     def reserve(self, tx: BaseTx, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
-        if self._closing:
+        if self.halted:
             return
         self._looked_at = dict(self._backlog)
         for task in sorted({*candidates, *self._backlog}):
@@ -110,7 +120,7 @@ class Engine:
                 self._forget(task)
         for task, decided in tx.turns.items():
             if isinstance(decided, Blocked):
-                self.blocked[task] = decided
+                self._block(task, decided)
             else:
                 self._forget(task)
                 self._begin(decided)
@@ -120,14 +130,40 @@ class Engine:
         self.invocations[invocation.task] = invocation
         self._start(self, invocation)
 
+    def _block(self, task: int, why: Blocked) -> None:
+        self.blocked[task] = why
+        if self.on_blocked is not None:
+            self.on_blocked(task, why)
+
     def _forget(self, task: int) -> None:
         """Forget why a task was blocked: it has ended, or code has been found for it."""
         self.blocked.pop(task, None)
         self._failed_migrations.pop(task, None)
 
+    @property
+    def halted(self) -> bool:
+        """Whether no phase is started any more."""
+        return self._closing or self._drained is not None
+
+    def halt(self) -> None:
+        """Start no phase any more; those that run may end."""
+        self._drained = self._drained or asyncio.Event()
+        self._note_drained()
+
+    async def drain(self) -> None:
+        """Start no phase any more; return when the phases that run have ended."""
+        self.halt()
+        assert self._drained is not None
+        await self._drained.wait()
+
+    def _note_drained(self) -> None:
+        if self._drained is not None and (self._closing or not self.invocations):
+            self._drained.set()
+
     def signal(self) -> None:
         """Ask all invocations to end; start none any more."""
         self._closing = True
+        self._note_drained()
         self._unsubscribe()
         if self._pass is not None:
             self._pass.cancel()
@@ -149,6 +185,8 @@ class Engine:
         self.invocations.pop(task, None)
         if self.core.forest.is_live(task):
             self.consider([task])
+        self.core.use.note()
+        self._note_drained()
 
     def can_take(self, record: TaskRecord, definition: Task[Any, Any]) -> bool:
         """Whether a definition could go on with a task from its checkpoint."""
@@ -223,7 +261,7 @@ class Engine:
 
     def _run(self, passes: Coroutine[Any, Any, None]) -> None:
         """Run passes unless some are under way. In a context of their own: whoever asks may hold the line."""
-        if self._closing or (self._pass is not None and not self._pass.done()):
+        if self.halted or (self._pass is not None and not self._pass.done()):
             passes.close()
         else:
             self._pass = asyncio.get_running_loop().create_task(passes, context=Context())
@@ -234,7 +272,7 @@ class Engine:
             if recover:
                 async with Commit(self.core, lambda: BaseTx(self.core), wait=False) as tx:
                     await self._touch_all(tx)
-            while self._backlog and not self._closing:
+            while self._backlog and not self.halted:
                 async with Commit(self.core, lambda: BaseTx(self.core), wait=False):
                     pass
         except (SessionClosed, SessionFailed):

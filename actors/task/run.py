@@ -78,10 +78,14 @@ class Run(Generic[I]):
         then: Phase,
         policy: JoinPolicy = "allSettled",
         until: int | None = None,
+        mail: bool = False,
     ) -> None:
-        """Park until ``on`` satisfy ``policy`` or ``until`` (ms) has come; then ``then`` is handled. See ``RunTx.wait``."""
+        """Park until ``on`` satisfy ``policy``, ``until`` (ms) has come, or with ``mail`` a message is queued.
+
+        Then ``then`` is handled. See ``RunTx.wait``.
+        """
         async with self.commit() as tx:
-            await tx.wait(on, then=then, policy=policy, until=until)
+            await tx.wait(on, then=then, policy=policy, until=until, mail=mail)
 
     async def spawn(self, task: type[Task[Any, R]], input: Any = None) -> TaskRef[R]:
         """Create a task that this one owns."""

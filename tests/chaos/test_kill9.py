@@ -64,8 +64,8 @@ class Worker:
 
 
 @contextmanager
-def worker(folder):
-    command = [sys.executable, str(Path(__file__).with_name("worker.py"))]
+def worker(folder, script="worker.py"):
+    command = [sys.executable, str(Path(__file__).with_name(script))]
     with (
         (folder / "stderr").open("w") as errors,
         subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=errors, text=True) as process,
