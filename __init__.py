@@ -31,7 +31,7 @@ from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDo
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
-from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
+from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.ledger import UsageReport
 from .actors.conversation.settings import CompactionPolicy, ProgressPolicy, RetryPolicy, Settings
@@ -49,7 +49,6 @@ from .actors.session.errors import (
     ReadAfterWrite,
     SessionClosed,
     SessionFailed,
-    TaskInboxFull,
     TransactionOver,
     Undeliverable,
     UnknownRecord,
@@ -209,7 +208,6 @@ __all__ = [
     "System",
     "SystemClock",
     "Task",
-    "TaskInboxFull",
     "TaskQuery",
     "TaskRecord",
     "TaskRef",

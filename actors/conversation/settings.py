@@ -62,7 +62,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     request_timeout_ms: int | None = None
     idle_timeout_ms: int | None = None
     max_submission_bytes: int = 1_048_576
-    idle_after_s: float | None = 60.0
     max_repeated_rounds: int | None = 50
     max_queued_submissions: int = 1_000
     max_queued_bytes: int = 16_777_216
+    idle_after_s: float | None = 60.0

@@ -62,16 +62,22 @@ class DocumentMismatch(PerdureError):
     """A document definition does not fit what is stored: scope, policies, or a newer version. Nothing was changed."""
 
 
-class TaskInboxFull(PerdureError):
-    """A task has as many messages waiting as may be queued for it. The message was not taken: send it again later."""
+class InboxFull(PerdureError):
+    """As much waits for a task, or in a conversation, as may. Nothing was stored: send it again when some of it is done.
 
-    def __init__(self, session: str, task: int, limit: int) -> None:
+    ``receiver`` is the id of the task or conversation; ``count`` wait there. Where bytes are limited too, ``size`` is what
+    would wait with this one.
+    """
+
+    def __init__(self, session: str, kind: str, receiver: int, count: int, size: int | None = None) -> None:
+        bytes_ = "" if size is None else f", {size:,} bytes with this one"
         super().__init__(
-            f"task {task} of session {session!r} has {limit:,} messages waiting; send this one again later"
+            f"{kind} {receiver} of session {session!r} has {count:,} messages waiting{bytes_}; send this one again later"
         )
         self.session = session
-        self.task = task
-        self.limit = limit
+        self.receiver = receiver
+        self.count = count
+        self.size = size
 
 
 class Undeliverable(PerdureError):

@@ -16,7 +16,7 @@ from ...storage.records import Json, JsonObject, MessageRecord, MessageSender
 from ...supervisors.mail import Fate, arrive, refusal
 from .arguments import plain
 from .documents import Doc
-from .errors import InvalidValue, TaskInboxFull
+from .errors import InboxFull, InvalidValue
 from .tx import BaseTx
 
 MAX_INBOX = 1_000
@@ -91,14 +91,14 @@ async def fate_of(tx: BaseTx, task_id: int) -> Fate:
 async def post(tx: BaseTx, task_id: int, body: Json, request_id: str | None) -> MessageRecord:
     """Stage a message from outside of all sessions; one whose request id was used before changes nothing. Give the first.
 
-    Raises TaskInboxFull.
+    Raises InboxFull.
     """
     known = None if request_id is None else await tx.message_by_request(task_id, request_id)
     if known is not None:
         return known
     fate = await fate_of(tx, task_id)
     if isinstance(fate, int) and fate <= 0:
-        raise TaskInboxFull(tx.core.key, task_id, MAX_INBOX)
+        raise InboxFull(tx.core.key, "task", task_id, MAX_INBOX)
     record = MessageRecord(id=tx.mint(), status="queued", task_id=task_id, body=body, request_id=request_id)
     placed = _placed(record, fate)
     assert placed is not None

@@ -63,15 +63,6 @@ class TaskRef(Generic[R]):
             raise TaskUnsuccessful(self.id, outcome)
         return cast("R", decode(outcome.result, self._result_type))
 
-    async def tell(self, message: Any, *, request_id: str | None = None) -> None:
-        """Send the task a message (anything that msgspec can turn into JSON); return when it is durable in its inbox.
-
-        With a ``request_id`` sending again is harmless: of all messages with it to this task, the first one counts.
-        Raises TaskInboxFull when too many wait already, Undeliverable when the task has ended or does not exist (the
-        message is kept as a dead letter), InvalidJson, InvalidValue, SessionFailed. In a commit, use ``tx.tell``.
-        """
-        await tell_task(self._services, self.session, self.id, message, request_id)
-
     async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
         """Read one of the task's documents, as committed; None when there is none, or the task has ended."""
         return await snapshot(await core_of(self._services, self.session), doc, self.id, key=key)
@@ -79,6 +70,15 @@ class TaskRef(Generic[R]):
     async def watch_doc(self, doc: Doc[Any], *, key: str | None = None) -> Watch | None:
         """Watch one of the task's documents, which ends "retired" with the task; None when there is none."""
         return await watch_document(await core_of(self._services, self.session), doc, self.id, key=key)
+
+    async def tell(self, message: Any, *, request_id: str | None = None) -> None:
+        """Send the task a message (anything that msgspec can turn into JSON); return when it is durable in its inbox.
+
+        With a ``request_id`` sending again is harmless: of all messages with it to this task, the first one counts.
+        Raises InboxFull when too many wait already, Undeliverable when the task has ended or does not exist (the message
+        is kept as a dead letter), InvalidJson, InvalidValue, SessionFailed. In a commit, use ``tx.tell``.
+        """
+        await tell_task(self._services, self.session, self.id, message, request_id)
 
     async def abort(self) -> bool:
         """Mark the task for abort, durably; False when it had ended. Does not wait for its end."""

@@ -4,7 +4,7 @@ import asyncio
 from contextlib import suppress
 
 import pytest
-from perdure import InvalidValue, MessageQuery, MessageSender, Phase, Task, TaskInboxFull, TaskRecord
+from perdure import InboxFull, InvalidValue, MessageQuery, MessageSender, Phase, Task, TaskRecord
 from perdure.actors.session import mail as session_mail
 from perdure.actors.session.mail import body_of, end_mail, fate_of, place_backlog, post, receive_from, send, take
 from perdure.actors.task.tx import finish
@@ -172,10 +172,10 @@ async def test_a_full_inbox_refuses_whoever_can_send_again_and_loses_nothing_of_
                 await send(tx, "s", task, n)
         assert bodies(await messages(session, "queued")) == [0, 1]
         assert bodies(await messages(session, "outgoing")) == [2, 3, 4]
-        with pytest.raises(TaskInboxFull) as full:
+        with pytest.raises(InboxFull) as full:
             async with session.commit() as tx:
                 await post(tx, task, "x", "r")
-        assert (full.value.task, full.value.limit) == (task, 2)
+        assert (full.value.receiver, full.value.count) == (task, 2)
         async with session.commit() as tx:
             take(tx, task, 1)
         async with session.commit() as tx:

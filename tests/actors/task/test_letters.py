@@ -7,6 +7,7 @@ import msgspec
 import perdure
 import pytest
 from perdure import (
+    InboxFull,
     InvalidValue,
     Letter,
     LineReentry,
@@ -16,7 +17,6 @@ from perdure import (
     SessionFailed,
     System,
     Task,
-    TaskInboxFull,
     TaskRef,
     Undeliverable,
     VirtualClock,
@@ -323,7 +323,7 @@ async def test_a_full_inbox_tells_its_senders(script, session, root):
         sent = await asyncio.gather(*(task.tell(n) for n in range(5)), return_exceptions=True)
     finally:
         session_mail.MAX_INBOX = limit
-    assert [type(one) for one in sent] == [type(None)] * 3 + [TaskInboxFull] * 2
+    assert [type(one) for one in sent] == [type(None)] * 3 + [InboxFull] * 2
     assert [one.body for one in (await session.messages(MessageQuery(status="queued"))).items] == [0, 1, 2]
     script.open("run:a")
     await task.result()
