@@ -174,7 +174,7 @@ def _news_of_room(receiver: SessionCore) -> Iterator[asyncio.Event]:
     room = asyncio.Event()
 
     def published(publication: Publication) -> None:
-        if publication.deleted or publication.messages:
+        if publication.deleted or not all(record.live for record in publication.messages):
             room.set()
 
     dispose = receiver.subscribe(published, room.set)
