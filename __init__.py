@@ -36,6 +36,7 @@ from .actors.session.errors import (
     TransactionOver,
     Undeliverable,
     UnknownRecord,
+    WaitCycle,
 )
 from .actors.session.publication import DocumentChanged, Publication
 from .actors.session.tx import Entry
@@ -189,6 +190,7 @@ __all__ = [
     "UnknownRecord",
     "UsageDoc",
     "VirtualClock",
+    "WaitCycle",
     "Watch",
     "configure",
     "export_session",

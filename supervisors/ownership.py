@@ -102,6 +102,15 @@ class Ownership:
             node = parent
         return None
 
+    def is_work_of(self, node: int, top: int) -> bool:
+        """Whether a node is part of the ordinary work below another."""
+        above: int | None = node
+        while above is not None and not self.is_background(above):
+            above = self._parent.get(above)
+            if above == top:
+                return True
+        return False
+
     def has_work(self, node: int) -> bool:
         """Whether a live foreground task is below, not looking past background tasks. Costs the path to the first."""
         return next(self.holds(node), None) is not None

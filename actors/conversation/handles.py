@@ -31,6 +31,7 @@ from ..session.environment import Services
 from ..session.errors import UnknownRecord
 from ..session.publication import Publication
 from ..session.read import between_commits, snapshot
+from ..session.waits import refuse_wait_for, refuse_wait_for_idle
 from ..session.watch import watch_document
 from ..task.graph import TaskGraph
 from ..task.ref import TaskRef
@@ -116,9 +117,11 @@ class Submission(_Handle):
     async def wait(self) -> Settled:
         """Wait until it is settled. Cancelling this only ends the waiting.
 
-        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call.
+        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call. Raises
+        WaitCycle in the code of a task, such as a tool, that the answering run waits for.
         """
         core = await self._core()
+        await self._refuse_cycle(core)
         record = cast("SubmissionRecord", await core.settled(SubmissionRecord, self.id))
         if record.answer is None:
             return Settled(record)
@@ -126,6 +129,13 @@ class Submission(_Handle):
         assert entry is not None
         assert entry.model is not None
         return Settled(record, Answer(entry, cast("AssistantMessage", from_json(entry.model[0]))))
+
+    async def _refuse_cycle(self, core: SessionCore) -> None:
+        """Refuse to wait where the run that is under way, which must end first, cannot end before the waiting code."""
+        record = await core.row(SubmissionRecord, self.id)
+        live = None if record is None or record.settled else await snapshot(core, LiveDoc, record.conversation_id)
+        if live and "run" in live:
+            refuse_wait_for(core.forest, [live["run"]["taskId"]])
 
 
 class Conversation(_Handle):
@@ -178,9 +188,13 @@ class Conversation(_Handle):
         await self.wait_for_idle()
 
     async def wait_for_idle(self) -> None:
-        """Return when no foreground work lives in or below this conversation. Raises UnknownRecord, SessionFailed."""
+        """Return when no foreground work lives in or below this conversation.
+
+        Raises UnknownRecord, SessionFailed, and WaitCycle in the code of a task that is part of that work.
+        """
         core = await self._core()
         await self._exists(core)
+        refuse_wait_for_idle(core.forest, [self.id])
         await until(core, lambda: not core.forest.ownership.has_work(self.id))
 
     async def context(self, *, at: int | None = None) -> ContextView:
@@ -338,8 +352,9 @@ class Session(_Handle):
         return await (await self._core()).part(TaskGraph, TaskGraph).watch()
 
     async def wait_for_idle(self) -> None:
-        """Return when no foreground work lives anywhere in the session."""
+        """Return when no foreground work lives anywhere in the session. Raises SessionFailed, WaitCycle."""
         core = await self._core()
+        refuse_wait_for_idle(core.forest, core.forest.ownership.roots())
         await until(
             core, lambda: not any(core.forest.ownership.has_work(root) for root in core.forest.ownership.roots())
         )

@@ -15,6 +15,7 @@ from ..session.commit import Commit
 from ..session.directory import at_work
 from ..session.errors import SessionClosed, SessionFailed
 from ..session.tx import BaseTx
+from ..session.waits import code_of
 from .engine import Engine, Invocation
 from .run import Run
 from .steps import Fault, Go, error_text, restarted, step
@@ -91,7 +92,8 @@ class TaskActor(Actor):
             run = self._invocation.run = Run(self._core, record, definition, self._invocation.mode)
             state = definition.decode_state(record.state.checkpoint)
             handler = definition.abort if self._invocation.mode == "abort" else definition.handler(state)
-            await handler(run, state)
+            with code_of(self._core.forest, record.id):
+                await handler(run, state)
         except (SessionFailed, SessionClosed) as error:
             self._core.check()  # another session's end is a failure like any other
             self._error = error
