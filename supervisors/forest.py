@@ -60,6 +60,12 @@ class Forest:
         kept = (self.kept(task) for task in sorted({*self._records, *self._before}))
         return [record for record in kept if record is not None]
 
+    def owned_kept(self, owner: int) -> list[TaskRecord]:
+        """List the live tasks that a task owns directly, as of the last checkpoint, by id."""
+        listed = {*self.ownership.children(owner), *self._before}
+        kept = (self.kept(task) for task in sorted(listed))
+        return [record for record in kept if record is not None and record.owner == owner]
+
     def is_live(self, task: int) -> bool:
         """Whether the task is live."""
         return task in self._records

@@ -48,6 +48,10 @@ class Ownership:
         """Conversations without an owner that have live work below."""
         return list(self._roots)
 
+    def children(self, node: int) -> list[int]:
+        """The listed nodes directly below."""
+        return list(self._below.get(node, ()))
+
     # --- changes
 
     def add_conversation(self, conversation: int, owner: int | None) -> None:

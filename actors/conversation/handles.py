@@ -176,16 +176,31 @@ class Conversation(_Handle):
         async with self.commit() as tx:
             await configure(tx, self.id, agent)
 
-    async def abort(self) -> None:
-        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle."""
+    async def abort(self, *, background: bool = False) -> None:
+        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle.
+
+        ``background`` aborts everything that lives below now, across all boundaries, and returns when that has ended.
+        What begins later is neither aborted nor waited for then.
+        """
         core = await self._core()
         await self._exists(core)
         async with Commit(core, lambda: Tx(core, self.id)) as tx:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
-            for task in list(core.forest.ownership.work(self.id)):
+            reached = self._work(core, background=background)
+            for task in reached:
                 await tx.mark_task(task)
-        await self.wait_for_idle()
+        if background:
+            refuse_wait_for(core.forest, reached)
+            await until(core, lambda: not any(core.forest.is_live(task) for task in reached))
+        else:
+            await self.wait_for_idle()
+
+    def _work(self, core: SessionCore, *, background: bool) -> list[int]:
+        ownership = core.forest.ownership
+        if not background:
+            return list(ownership.work(self.id))
+        return [node for node in ownership.walk(self.id, lambda _: True) if ownership.is_live(node)]
 
     async def wait_for_idle(self) -> None:
         """Return when no foreground work lives in or below this conversation.

@@ -192,6 +192,15 @@ class Engine:
         """Whether a definition could go on with a task from its checkpoint."""
         return not isinstance(self._fit(record, definition), Blocked)
 
+    def why_blocked(self, record: TaskRecord) -> Blocked | None:
+        """Say why no installed code can take a task, as far as that is known without trying a migration."""
+        definition = self.definitions.get(record.kind)
+        failed = self._failed_migrations.get(record.id)
+        if definition is not None and definition.version > record.version:
+            return failed[1] if failed is not None and failed[0] is definition else None
+        fitted = fit(record, definition)
+        return fitted if isinstance(fitted, Blocked) else None
+
     # --- reservation
 
     def _consider(self, tx: BaseTx, record: TaskRecord) -> None:
