@@ -47,6 +47,7 @@ from .actors.task.inspection import SessionFigures
 from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
+from .actors.task.standing import Standing
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
 from .chord import Draft, Watch
@@ -158,6 +159,7 @@ __all__ = [
     "Settled",
     "SqliteReader",
     "SqliteStorage",
+    "Standing",
     "Storage",
     "StorageBusy",
     "StorageClosed",

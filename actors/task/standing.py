@@ -16,9 +16,9 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     """What a live task does, or what it waits for.
 
     ``running``: its code runs. ``completing``: its outcome is held until ``on``, the nearest live work below, has ended.
-    ``waiting``: for the live tasks ``on``, the time ``until`` (ms) or a message (``mail``); ``on`` of an aborted task is the work below that
-    ends first. ``blocked``: no installed code can take it, for a ``reason``; ``error`` is what a migration raised.
-    ``ready``: it runs next, by a migration if ``migrates``.
+    ``waiting``: for the live tasks ``on``, the time ``until`` (ms) or a message (``mail``); ``on`` of an aborted task is
+    the work below that ends first. ``blocked``: no installed code can take it, for a ``reason``; ``error`` is what a
+    migration raised. ``ready``: it runs next, by a migration if ``migrates``.
     """
 
     kind: Literal["running", "completing", "waiting", "blocked", "ready"]
