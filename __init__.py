@@ -43,6 +43,7 @@ from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
     EntryNotVisible,
+    InboxFull,
     InvalidValue,
     LineReentry,
     OwnershipRefused,
@@ -52,6 +53,7 @@ from .actors.session.errors import (
     TransactionOver,
     Undeliverable,
     UnknownRecord,
+    WaitCycle,
 )
 from .actors.session.publication import DocumentChanged, Publication
 from .actors.session.tx import Entry
@@ -62,6 +64,7 @@ from .actors.task.inspection import SessionFigures
 from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
+from .actors.task.standing import Standing
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
 from .actors.tools.subagents import NoSuchAgent, subagents
@@ -190,6 +193,7 @@ __all__ = [
     "Settled",
     "SqliteReader",
     "SqliteStorage",
+    "Standing",
     "Storage",
     "StorageBusy",
     "StorageClosed",
@@ -226,6 +230,7 @@ __all__ = [
     "UsageDoc",
     "UsageReport",
     "VirtualClock",
+    "WaitCycle",
     "Watch",
     "Wrap",
     "arguments_hash",

@@ -40,6 +40,7 @@ from .publication import Publication
 from .reads import Reads
 from .subscribers import Listener, Moved, Subscribers, Subscription
 from .use import Resting, Use
+from .waits import refuse_wait_for
 
 R = TypeVar("R", bound=Row)
 P = TypeVar("P")
@@ -364,7 +365,10 @@ class SessionCore:
         await self.gate.wait(self.seq)
 
     async def settled(self, kind: type[Settled], id: int) -> Settled:
-        """Return a task's or submission's final record once it is durable. Raises UnknownRecord, SessionFailed."""
+        """Return a task's or submission's final record once it is durable.
+
+        Raises UnknownRecord, SessionFailed, and WaitCycle in the code of a task that must end first.
+        """
         self.check()
         self.line.refuse_reentry()
         waiter: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
@@ -382,6 +386,8 @@ class SessionCore:
             raise UnknownRecord(kind.__name__.removesuffix("Record").lower(), id)
         if is_settled(record) and not waiter.done() and id not in self.pending.rows:
             return record
+        if kind is TaskRecord:
+            refuse_wait_for(self.forest, [id])
         return await waiter
 
     def _unwait(self, id: int, waiter: "asyncio.Future[Settled]") -> None:

@@ -24,6 +24,10 @@ class LineReentry(PerdureError):
     """A commit block of a session was entered from inside another one of the same session. The inner did nothing."""
 
 
+class WaitCycle(PerdureError):
+    """A task's code waited in memory for something that cannot end before that task does. Nothing was changed."""
+
+
 class ReadAfterWrite(PerdureError):
     """A scan was asked for after the commit block had written records, which the scan could not see."""
 
