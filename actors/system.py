@@ -62,8 +62,10 @@ class Inspection(msgspec.Struct, frozen=True):
     """A picture of what is in memory: the actors as a tree; of every active session the live tasks, and figures.
 
     ``next_deadline`` is when a session must next be woken (ms since the epoch), as far as the timer was told: None when
-    nothing is to come, 0 as long as storage was not asked. ``given_up`` are sessions that are down because they crashed
-    again and again, with the reason; they are tried again when somebody asks for them.
+    nothing is to come, 0 as long as storage was not asked.
+
+    ``given_up`` are sessions that are down because they crashed again and again, with the reason; they are tried again
+    when somebody asks for them.
     """
 
     actors: list[dict[str, Any]]
