@@ -229,13 +229,12 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     tx.open = False
     for one in (*tx.opened.values(), *(closed for _, closed in tx.closed)):
         one.loaded.held = False
-    core.mail.change((row for row in tx.rows.values() if isinstance(row, MessageRecord)), tx.deleted)
-    wake = core.next_wake()
-    if not prepared.writes and wake == core.wake:
+    if not prepared.writes:
         return
     core.seq += 1
     for conversation in tx.created:
         core.remember(conversation)
+    core.mail.change((row for row in tx.rows.values() if isinstance(row, MessageRecord)), tx.deleted)
     for task in tx.ended:
         core.task_documents.pop(task, None)
         core.recovered.discard(task)
@@ -246,7 +245,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     for address, one in prepared.adopt:
         _adopt(core, address, one)
     core.copied.update(dict.fromkeys(tx.copies, core.seq))
-    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=wake)
+    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.next_wake())
     core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted)))
 
 

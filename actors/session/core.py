@@ -83,8 +83,6 @@ class SessionCore:
         self.scheduler: Scheduler | None = None
         self.seq = 0
         """The newest admitted commit."""
-        self.wake: int | None = None
-        """When the session must be active, as that commit has stored it."""
         self.last_id = 0
         self.documents: dict[Address, Loaded] = {}
         self.retired: dict[Address, int] = {}
@@ -117,7 +115,7 @@ class SessionCore:
         row = await self.storage.session(self.key)
         if row is None:
             return
-        self.seq, self.last_id, self.wake = row.seq, row.last_id, row.wake
+        self.seq, self.last_id = row.seq, row.last_id
         self.gate.advance(row.seq)
         for record in await self.storage.live_tasks(self.key):
             await self.know(record.owner if record.owner is not None else record.conversation_id, self.row)
@@ -404,7 +402,6 @@ class SessionCore:
     def admit(self, batch: Batch, publication: Publication) -> None:
         """Hand a batch to the storage actor; from here on it belongs to the session's state."""
         self.pending.add(batch.seq, publication.rows)
-        self.wake = batch.wake
         self._unpublished.append(publication)
         self._write(self, batch)
         self.tell_deadline()
