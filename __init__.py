@@ -47,6 +47,17 @@ from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
 from .actors.task.tx import RunTx, Tx
+from .actors.tools.coding import coding_tools
+from .actors.tools.environment import (
+    CommandError,
+    CommandResult,
+    Environment,
+    FileError,
+    FileInfo,
+    ProcessId,
+    SpillLimits,
+)
+from .actors.tools.local import LocalEnvironment
 from .actors.tools.subagent import SubagentFailed, subagent
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
@@ -92,6 +103,8 @@ __all__ = [
     "Answer",
     "Backoff",
     "Clock",
+    "CommandError",
+    "CommandResult",
     "Completed",
     "ContextView",
     "Conversation",
@@ -106,10 +119,13 @@ __all__ = [
     "Entry",
     "EntryQuery",
     "EntryRecord",
+    "Environment",
     "Extension",
     "ExtensionInvalid",
     "Failed",
     "Faulted",
+    "FileError",
+    "FileInfo",
     "InboxDoc",
     "InboxFull",
     "Inspection",
@@ -121,6 +137,7 @@ __all__ = [
     "Letter",
     "LineReentry",
     "LiveDoc",
+    "LocalEnvironment",
     "MemoryStorage",
     "MessageQuery",
     "MessageRecord",
@@ -133,6 +150,7 @@ __all__ = [
     "Page",
     "PerdureError",
     "Phase",
+    "ProcessId",
     "ProgressPolicy",
     "PromptInput",
     "ProviderDoc",
@@ -155,6 +173,7 @@ __all__ = [
     "SessionFigures",
     "Settings",
     "Settled",
+    "SpillLimits",
     "SqliteReader",
     "SqliteStorage",
     "Storage",
@@ -190,6 +209,7 @@ __all__ = [
     "UsageDoc",
     "VirtualClock",
     "Watch",
+    "coding_tools",
     "configure",
     "export_session",
     "import_session",

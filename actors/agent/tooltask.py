@@ -18,6 +18,7 @@ from ..session.tx import BaseTx
 from ..task.definition import Phase, Task
 from ..task.run import Run
 from . import results, slots
+from .cutoff import clean_up
 from .errors import InvalidArguments
 from .output import Output
 from .pump import Pump
@@ -74,6 +75,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name="pi.tool", version=1):
         """Reached only when an execution was interrupted."""
         call = await _call(run)
         tool = await _tool(run, call.name)
+        await clean_up(run, call, tool)
         if state.replay == "safe" and tool is not None and tool.replay == "safe":
             async with run.commit() as tx:
                 slot = await slots.slot_of(tx, run.conversation_id, run.id)
@@ -87,6 +89,8 @@ class ToolTask(Task[ToolInput, ToolOutcome], name="pi.tool", version=1):
     async def abort(self, run: Run[ToolInput], state: Phase) -> None:
         """Answer the call as aborted, with what it had shown."""
         call = await _call(run)
+        if isinstance(state, self.Execute):
+            await clean_up(run, call, await _tool(run, call.name))
         draft = results.error("aborted", f"Tool {call.name} was aborted", await _shown(run))
         async with run.commit() as tx:
             tx.abort(result=ToolOutcome(entry_id=await _append(tx, run, call, draft)))
