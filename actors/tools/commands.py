@@ -92,7 +92,7 @@ class Command:
             raise
         finally:
             self._over = True
-            self._give_up(timer)
+            await self._give_up(timer)
         self._raise_failure(timeout_s)
         return CommandResult(exit_code=self._exited.result(), spill=self._path, left_running=await self._left())
 
@@ -100,13 +100,13 @@ class Command:
         pid = self._process.pid
         return ProcessId(pid, processes.started_at(pid) or "", self._token)
 
-    def _give_up(self, timer: Timer | None) -> None:
+    async def _give_up(self, timer: Timer | None) -> None:
         if timer is not None:
             timer.cancel()
-        if self._spill is not None:
-            self._spill.close()
         if self._process.stdin is not None:
             self._process.stdin.close()
+        if self._spill is not None:
+            await self._spill.close()
 
     def _time_out(self) -> None:
         self._timed_out = not self._exited.done()

@@ -50,7 +50,7 @@ def unified(text: str, changes: Sequence[Change]) -> str:
     ends = [*(hunk.at for hunk in hunks[1:]), len(lines)]
     shown: list[str] = []
     shift = previous = 0
-    for hunk, end in zip(hunks, ends, strict=True):
+    for hunk, end in zip(hunks, ends, strict=False):
         before = lines[max(previous, hunk.at - CONTEXT) : hunk.at]
         after = lines[hunk.after : min(end, hunk.after + CONTEXT)]
         shown += _render(hunk, shift, before, after)

@@ -19,9 +19,11 @@ STEP = 1024 * 1024
 class Descriptor:
     """An open file that knows when it has been closed."""
 
+    _descriptor: int | None = None
+
     def __init__(self, path: str, *, no_follow: bool = False) -> None:
         self.path = path
-        self._descriptor: int | None = open_regular(path, no_follow=no_follow)
+        self._descriptor = open_regular(path, no_follow=no_follow)
         self.size = os.fstat(self._descriptor).st_size
 
     def read_at(self, offset: int, length: int) -> bytes:

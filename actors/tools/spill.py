@@ -1,5 +1,6 @@
 """The complete output of a command, in a file once it is too long to be kept. Proved by tests/actors/tools/test_commands.py."""
 
+import asyncio
 import os
 import tempfile
 from typing import BinaryIO
@@ -21,6 +22,7 @@ class Spill:
         self._kept: list[bytes] = []
         self._bytes = self._lines = 0
         self._file: BinaryIO | None = None
+        self._one_at_a_time = asyncio.Lock()  # there are two streams
 
     async def write(self, chunk: bytes) -> None:
         """Take a chunk. Raises OSError when the file cannot be written."""
@@ -28,8 +30,9 @@ class Spill:
         self._lines += chunk.count(b"\n")
         self._kept.append(chunk)
         if self._file is not None or self._bytes > self._limits.max_bytes or self._lines > self._limits.max_lines:
-            kept, self._kept = self._kept, []
-            await in_thread(self._store, b"".join(kept))
+            async with self._one_at_a_time:
+                kept, self._kept = self._kept, []
+                await in_thread(self._store, b"".join(kept))
 
     def _store(self, data: bytes) -> None:
         if self._file is None:
@@ -39,7 +42,8 @@ class Spill:
         while view:
             view = view[self._file.write(view) :]
 
-    def close(self) -> None:
+    async def close(self) -> None:
         """Give the file up; it stays for whoever wants to read it."""
-        if self._file is not None:
-            self._file.close()
+        async with self._one_at_a_time:
+            if self._file is not None:
+                self._file.close()
