@@ -22,7 +22,7 @@ class BashTool(Tool):
 
     async def clean_up(self, context: ToolContext) -> None:
         """End the processes of an execution that was cut off."""
-        await end_processes(context, await environment_of(self.where, context))
+        await end_processes(context, self.where)
 
 
 def bash_tool(where: Environment | EnvironmentOf, limits: OutputLimits, timeout_s: float | None) -> Tool:

@@ -50,11 +50,12 @@ async def note_process(ctx: ToolContext, process: ProcessId) -> None:
         noted["running"].append(msgspec.to_builtins(process))
 
 
-async def end_processes(ctx: ToolContext, environment: Environment) -> None:
+async def end_processes(ctx: ToolContext, where: Environment | EnvironmentOf) -> None:
     """End what is left of the processes that were noted down, and forget them."""
     noted = await ctx.snapshot(ProcessesDoc, ctx.task_id)
     if not noted or not noted["running"]:
         return
+    environment = await environment_of(where, ctx)
     for one in noted["running"]:
         await environment.end(msgspec.convert(one, ProcessId))
     async with ctx.commit() as tx:
