@@ -49,11 +49,12 @@ def pids_in(folder):
     return [pid_in(folder / name) for name in ("leader", "near", "far") if (folder / name).exists()]
 
 
-@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGTERM])
-@pytest.mark.parametrize("command", [SLEEP, PIPE, FAR])
-def test_after_the_death_of_a_daemon_its_next_life_leaves_no_process_and_an_interrupted_result(
-    tmp_path, command, number
-):
+@pytest.mark.parametrize(
+    ("command", "number"),
+    [(SLEEP, signal.SIGKILL), (PIPE, signal.SIGKILL), (FAR, signal.SIGKILL), (PIPE, signal.SIGTERM)],
+    ids=["sleep", "pipe", "setsid", "pipe, SIGTERM"],
+)
+def test_when_a_daemon_has_died_its_next_life_leaves_no_process_and_an_interrupted_result(tmp_path, command, number):
     """B098, B089, TO-06: with the output so far."""
     with daemon(tmp_path, command) as process:
         process.send_signal(number)
