@@ -57,7 +57,10 @@ from .actors.tools.environment import (
     ProcessId,
     SpillLimits,
 )
+from .actors.tools.extras import MissingExtra
 from .actors.tools.local import LocalEnvironment
+from .actors.tools.mcp import McpServer
+from .actors.tools.mcp_connection import McpUnavailable
 from .actors.tools.subagent import SubagentFailed, subagent
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
@@ -138,10 +141,13 @@ __all__ = [
     "LineReentry",
     "LiveDoc",
     "LocalEnvironment",
+    "McpServer",
+    "McpUnavailable",
     "MemoryStorage",
     "MessageQuery",
     "MessageRecord",
     "MessageSender",
+    "MissingExtra",
     "Model",
     "Models",
     "Orphaned",

@@ -219,7 +219,9 @@ def test_the_process_is_noted_down_durably_before_the_command_begins(tmp_path):
 
 def test_when_parallel_commands_are_aborted_the_finished_one_keeps_its_result(tmp_path):
     """B094: with processes."""
-    calls = [call("bash", command=f"echo {n}; {wait}") for n, wait in (("slow", TREE), ("fast", "true"), ("other", TREE))]
+    calls = [
+        call("bash", command=f"echo {n}; {wait}") for n, wait in (("slow", TREE), ("fast", "true"), ("other", TREE))
+    ]
 
     def brain(request):
         return calls if plain_text(request.messages[-1].content) == "go" else "as you like"

@@ -174,7 +174,9 @@ def test_a_raising_callback_kills_the_command_and_hears_no_more(env, tmp_path):
         calls.append(text)
         raise ValueError("no ears")
 
-    error = failing("callback_error", env.run("echo $$ > pid; echo one; sleep 0.1; echo two; sleep 100", on_output=hear))
+    error = failing(
+        "callback_error", env.run("echo $$ > pid; echo one; sleep 0.1; echo two; sleep 100", on_output=hear)
+    )
     assert str(error) == "no ears"
     assert calls == ["one\n"]
     assert not alive(pid_in(tmp_path / "pid"))
@@ -271,7 +273,9 @@ def test_a_child_that_keeps_the_pipes_does_not_keep_the_call(env, tmp_path):
     """EN-33, B097"""
     for start in ("setsid", "nohup"):
         began = time.monotonic()
-        result, heard = output(env, f"{start} sh -c 'echo $$ > pid; exec sleep 300' & until [ -s pid ]; do :; done; echo hi")
+        result, heard = output(
+            env, f"{start} sh -c 'echo $$ > pid; exec sleep 300' & until [ -s pid ]; do :; done; echo hi"
+        )
         assert time.monotonic() - began < 2
         assert heard.text("stdout") == "hi\n"
         assert result == perdure.CommandResult(exit_code=0, left_running=True)
@@ -379,7 +383,13 @@ def test_a_raising_callback_counts_more_than_the_time_limit_and_that_more_than_a
     async def ending(**failed):
         env = perdure.LocalEnvironment(tmp_path)
         running = commands.Command.start(
-            ["/bin/sh", "-c", "exit 3"], cwd=env.cwd, env={}, held=False, clock=perdure.SystemClock(), on_output=None, spill=None
+            ["/bin/sh", "-c", "exit 3"],
+            cwd=env.cwd,
+            env={},
+            held=False,
+            clock=perdure.SystemClock(),
+            on_output=None,
+            spill=None,
         )
         running.__dict__.update(failed)
         try:

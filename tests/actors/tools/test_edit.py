@@ -47,7 +47,9 @@ def test_text_is_replaced_and_the_details_show_how(tmp_path):
 ONE = {"oldText": "two", "newText": "2"}
 
 
-@pytest.mark.parametrize("given", [{"edits": [ONE]}, {"edits": json.dumps([ONE])}, {"edits": json.dumps(ONE)}, {"edits": ONE}, ONE])
+@pytest.mark.parametrize(
+    "given", [{"edits": [ONE]}, {"edits": json.dumps([ONE])}, {"edits": json.dumps(ONE)}, {"edits": ONE}, ONE]
+)
 def test_edits_are_taken_in_every_form_that_models_give_them_in(tmp_path, given):
     """EN-55"""
     (tmp_path / "f").write_text("one\ntwo\n")
@@ -55,7 +57,9 @@ def test_edits_are_taken_in_every_form_that_models_give_them_in(tmp_path, given)
     assert (tmp_path / "f").read_text() == "one\n2\n"
 
 
-@pytest.mark.parametrize("given", [{}, {"edits": "no json"}, {"edits": "7"}, {"edits": [{"oldText": "x"}]}, {"oldText": "x"}])
+@pytest.mark.parametrize(
+    "given", [{}, {"edits": "no json"}, {"edits": "7"}, {"edits": [{"oldText": "x"}]}, {"oldText": "x"}]
+)
 def test_what_is_no_edit_is_told_to_the_model_and_changes_nothing(tmp_path, given):
     """EN-55, B110"""
     (tmp_path / "f").write_text("x")
@@ -122,7 +126,9 @@ def test_lines_that_are_not_edited_keep_their_ends_in_a_file_that_mixes_them():
 
 @st.composite
 def files(draw):
-    lines = draw(st.lists(st.tuples(st.text("ab", max_size=3), st.sampled_from(["\n", "\r\n"])), min_size=1, max_size=8))
+    lines = draw(
+        st.lists(st.tuples(st.text("ab", max_size=3), st.sampled_from(["\n", "\r\n"])), min_size=1, max_size=8)
+    )
     marker = draw(st.integers(0, len(lines) - 1))
     return lines, marker, draw(st.text("xy\n", max_size=5))
 

@@ -3,16 +3,20 @@
 import base64
 import struct
 import zlib
+from contextlib import suppress
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from perdure.actors.tools.images import MAX_BYTES, ImageRefused, picture
 
-JPEG = base64.b64decode(
-    "/9j/4AAQSkZJRgABAQEASABIAAD/2wBDAP//////////////////////////////////////////////////////////////////////////////////////"
-    "wgALCAABAAEBAREA/8QAFBABAAAAAAAAAAAAAAAAAAAAAP/aAAgBAQABPxA="
-) + b"\xff\xd9"
+JPEG = (
+    base64.b64decode(
+        "/9j/4AAQSkZJRgABAQEASABIAAD/2wBDAP//////////////////////////////////////////////////////////////////////////////////////"
+        "wgALCAABAAEBAREA/8QAFBABAAAAAAAAAAAAAAAAAAAAAP/aAAgBAQABPxA="
+    )
+    + b"\xff\xd9"
+)
 GIF = base64.b64decode("R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7")
 WEBP = base64.b64decode("UklGRiIAAABXRUJQVlA4IBYAAAAwAQCdASoBAAEADsD+JaQAA3AAAAAA")
 
@@ -28,7 +32,13 @@ def png(width, height, data=b""):
 
 @pytest.mark.parametrize(
     ("data", "mime_type"),
-    [(png(2, 3), "image/png"), (JPEG, "image/jpeg"), (GIF, "image/gif"), (WEBP, "image/webp"), (png(8_000, 1), "image/png")],
+    [
+        (png(2, 3), "image/png"),
+        (JPEG, "image/jpeg"),
+        (GIF, "image/gif"),
+        (WEBP, "image/webp"),
+        (png(8_000, 1), "image/png"),
+    ],
 )
 def test_a_whole_picture_is_shown_as_what_it_is(data, mime_type):
     """B107: whatever its name says."""
@@ -61,7 +71,5 @@ def test_a_picture_that_is_empty_cut_or_too_large_is_refused(data):
 
 @given(st.sampled_from([png(2, 2), JPEG, GIF, WEBP]), st.integers(0, 200), st.binary(max_size=8))
 def test_whatever_the_bytes_it_is_a_picture_or_refused(data, at, noise):
-    try:
+    with suppress(ImageRefused):
         picture(data[:at] + noise + data[at + len(noise) :])
-    except ImageRefused:
-        pass

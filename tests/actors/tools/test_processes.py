@@ -72,7 +72,9 @@ def test_releasing_what_has_been_killed_meanwhile_does_nothing(tmp_path):
 def test_a_process_has_one_start_and_an_ended_one_none(tmp_path):
     process = start("sleep 100", cwd=tmp_path, held=False)
     try:
-        assert processes.started_at(process.pid) == processes.started_at(process.pid) != processes.started_at(os.getpid())
+        assert (
+            processes.started_at(process.pid) == processes.started_at(process.pid) != processes.started_at(os.getpid())
+        )
     finally:
         finish(process)
     assert processes.started_at(process.pid) is None
@@ -121,7 +123,7 @@ def test_what_has_left_the_group_or_survived_its_leader_is_found_by_its_token(tm
 @LINUX
 def test_killing_by_token_spares_everybody_else_and_oneself(tmp_path, monkeypatch):
     other = start("sleep 1000", cwd=tmp_path, token="other", held=False)
-    code = f"from perdure.actors.tools.processes import kill_bearers; print(kill_bearers('t'))"
+    code = "from perdure.actors.tools.processes import kill_bearers; print(kill_bearers('t'))"
     env = {**os.environ, processes.TOKEN: "t"}
     done = subprocess.run([sys.executable, "-c", code], env=env, check=True, capture_output=True, text=True)
     assert done.stdout == "False\n"

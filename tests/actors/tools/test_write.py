@@ -58,7 +58,13 @@ def test_a_file_has_one_key_whatever_its_path_and_another_one_than_its_neighbour
     env = perdure.LocalEnvironment(tmp_path)
 
     async def main():
-        same = ["d/not-yet", "link/not-yet", "./d/../link/not-yet", str(tmp_path / "d" / "not-yet"), "link/no/../not-yet"]
+        same = [
+            "d/not-yet",
+            "link/not-yet",
+            "./d/../link/not-yet",
+            str(tmp_path / "d" / "not-yet"),
+            "link/no/../not-yet",
+        ]
         assert len({await file_key(env, path) for path in same}) == 1
         assert await file_key(env, "d/other") != await file_key(env, "d/not-yet")
         assert await file_key(env, "d") == await file_key(env, "link")
