@@ -12,6 +12,7 @@ from ...chord import PerdureError
 from ...storage.records import Json
 from ..conversation.builtin import Diagnostic
 from ..models import Content, Image, Text, ToolResultMessage, Usage, text
+from ..models.images import checked
 from ..session.errors import InvalidValue
 from .output import Bounded, OutputLimits, bound, clean, storable
 from .tool import ToolResult
@@ -76,8 +77,12 @@ def returned(
 
 
 def _checked(result: ToolResult) -> ToolResult:
-    """Check the fields' types: what is stored must be readable for good."""
-    return msgspec.convert(storable(result), ToolResult)
+    """Check the fields' types and the pictures: what is stored must be readable for good, by every provider."""
+    read = msgspec.convert(storable(result), ToolResult)
+    if not isinstance(read.content, list):
+        return read
+    content = [checked(block) if isinstance(block, Image) else block for block in read.content]
+    return msgspec.structs.replace(read, content=content)
 
 
 def _content(value: Any) -> str | None:

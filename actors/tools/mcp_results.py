@@ -1,7 +1,5 @@
 """From what an MCP server answers to what a model can be shown. Pure. Proved by tests/actors/tools/test_mcp_results.py."""
 
-import base64
-import binascii
 from typing import Any
 
 import msgspec
@@ -10,8 +8,8 @@ from ..agent.output import storable
 from ..agent.results import remark
 from ..agent.tool import ToolResult
 from ..conversation.builtin import Diagnostic
-from ..models import Content, text
-from .images import ImageRefused, picture
+from ..models import Content, Image, text
+from ..models.images import ImageRefused, checked
 
 
 def result_of(answer: Any) -> ToolResult:
@@ -53,7 +51,7 @@ def _resource(resource: Any, remarks: list[Diagnostic]) -> Content:
 def _picture(data: str, mime_type: str, remarks: list[Diagnostic]) -> Content:
     """Show a picture, or say why not: one that a provider refuses would be refused for ever."""
     try:
-        return picture(base64.b64decode(data, validate=True))
-    except (ImageRefused, binascii.Error) as error:
+        return checked(Image(data=data, mime_type=mime_type))
+    except ImageRefused as error:
         remarks.append(remark("image_refused", f"A picture ({mime_type}) cannot be shown: {error}"))
         return text("(picture that cannot be shown)")

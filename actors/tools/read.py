@@ -6,8 +6,8 @@ from ..agent.output import OutputLimits
 from ..agent.results import remark
 from ..agent.tool import Tool, ToolResult
 from ..agent.toolcontext import ToolContext
+from ..models.images import MAX_BYTES, kind_of, picture
 from .environment import Environment, FileError
-from .images import MAX_BYTES, kind_of, picture
 from .places import EnvironmentOf, environment_of
 
 SNIFF = 8_192

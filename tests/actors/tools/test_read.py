@@ -12,7 +12,7 @@ from perdure.actors.tools.read import _Page
 
 from ..conversation.support import go
 from .desk import answers, said
-from .test_images import GIF, png
+from ..models.test_images import GIF, png
 
 
 def read(where, *, limits=None, **arguments):

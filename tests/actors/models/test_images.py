@@ -8,7 +8,8 @@ from contextlib import suppress
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from perdure.actors.tools.images import MAX_BYTES, ImageRefused, picture
+from perdure.actors.models import Image
+from perdure.actors.models.images import MAX_BYTES, ImageRefused, checked, picture
 
 JPEG = (
     base64.b64decode(
@@ -73,3 +74,12 @@ def test_a_picture_that_is_empty_cut_or_too_large_is_refused(data):
 def test_whatever_the_bytes_it_is_a_picture_or_refused(data, at, noise):
     with suppress(ImageRefused):
         picture(data[:at] + noise + data[at + len(noise) :])
+
+
+def test_a_block_becomes_what_its_data_is_and_is_refused_when_that_is_nothing():
+    """B107: a PNG that was declared as JPEG."""
+    data = base64.b64encode(png(2, 2)).decode()
+    assert checked(Image(data=data, mime_type="image/jpeg")) == Image(data=data, mime_type="image/png")
+    for bad in ("", "no base64!", "ä", data[:-8]):
+        with pytest.raises(ImageRefused):
+            checked(Image(data=bad, mime_type="image/png"))

@@ -1,14 +1,17 @@
 """Pictures that a provider will take: known by what they are, whole, and not too large.
 
 One that is refused by a provider would be refused with every later request of its conversation, so it is refused here,
-as the error of one call. Proved by tests/actors/tools/test_images.py.
+as the error of one call. Proved by tests/actors/models/test_images.py.
 """
 
 import base64
+import binascii
 import struct
 
+import msgspec
+
 from ...chord import PerdureError
-from ..models import Image
+from .messages import Image
 
 MAX_BYTES = 3_750_000
 """Of the file; in base64 it takes a third more, and 5 MB are the least that a provider takes."""
@@ -46,6 +49,15 @@ def picture(data: bytes) -> Image:
             f"the picture is {size[0]} x {size[1]} pixels; {MAX_SIDE} is the longest side that can be shown"
         )
     return Image(data=base64.b64encode(data).decode(), mime_type=mime_type)
+
+
+def checked(image: Image) -> Image:
+    """Give a picture's block as a provider takes it: of the type that it really has. Raises ImageRefused."""
+    try:
+        data = base64.b64decode(image.data, validate=True)
+    except (binascii.Error, ValueError) as error:
+        raise ImageRefused(f"the data of the {image.mime_type} picture is not base64: {error}") from None
+    return msgspec.structs.replace(image, mime_type=picture(data).mime_type)
 
 
 def _size(mime_type: str, data: bytes) -> tuple[int, int] | None:
