@@ -210,12 +210,22 @@ def test_long_output_is_spilled_byte_by_byte_while_its_text_is_heard(env, tmp_pa
     assert os.path.dirname(result.spill) == str(tmp_path)
 
 
-def test_a_command_that_ran_out_of_time_tells_where_its_output_is(env):
+def test_a_command_that_ran_out_of_time_tells_where_its_output_is(tmp_path):
     """EN-39, EN-47"""
-    heard = Heard()
-    work = env.run("printf 12345; sleep 100", timeout_s=0.3, spill=perdure.SpillLimits(max_bytes=1), on_output=heard)
-    error = failing("timeout", work)
-    assert str(error) == "Command timed out after 0.3 seconds"
+    clock = perdure.VirtualClock()
+    env, heard = perdure.LocalEnvironment(tmp_path, temp=tmp_path, clock=clock), Heard()
+
+    async def main():
+        command = env.run(
+            "printf 12345; sleep 100", timeout_s=60, spill=perdure.SpillLimits(max_bytes=1), on_output=heard
+        )
+        running = asyncio.ensure_future(command)
+        await until(lambda: heard.text() == "12345")
+        clock.advance(60)
+        await running
+
+    error = failing("timeout", main())
+    assert str(error) == "Command timed out after 60 seconds"
     assert spilled(error.spill) == b"12345"
     assert heard.text() == "12345"
 
@@ -286,8 +296,9 @@ def test_a_child_that_keeps_the_pipes_does_not_keep_the_call(env, tmp_path):
         (tmp_path / "pid").unlink()
 
 
-def test_a_child_that_keeps_talking_does_not_keep_the_call_either_and_may_go_on(env, tmp_path):
+def test_a_child_that_keeps_talking_does_not_keep_the_call_either_and_may_go_on(env, tmp_path, monkeypatch):
     """EN-33, B097: output re-arms the wait for more of it, though not for ever."""
+    monkeypatch.setattr(commands, "QUIET_S", 1.0)  # a busy machine is slow to talk
 
     async def main():
         heard = Heard()
@@ -305,9 +316,11 @@ def test_a_child_that_keeps_talking_does_not_keep_the_call_either_and_may_go_on(
     go(main)
 
 
-def test_output_that_comes_after_the_end_is_heard_while_it_comes(env):
+def test_output_that_comes_after_the_end_is_heard_while_it_comes(env, monkeypatch):
     """EN-33"""
-    _, heard = output(env, "(for i in 1 2 3 4 5; do sleep 0.05; echo $i; done) & exit 0")
+    monkeypatch.setattr(commands, "QUIET_S", 1.0)
+    monkeypatch.setattr(commands, "PATIENCE_S", 30.0)
+    _, heard = output(env, "(for i in 1 2 3 4 5; do sleep 0.3; echo $i; done) & exit 0")
     assert heard.text() == "1\n2\n3\n4\n5\n"
 
 
@@ -351,15 +364,24 @@ def test_a_cancelled_command_dies_with_everything_that_it_started(env, tmp_path)
     go(main)
 
 
-def test_a_command_that_runs_out_of_time_dies_with_everything_that_it_started(env, tmp_path):
+def test_a_command_that_runs_out_of_time_dies_with_everything_that_it_started(tmp_path):
     """EN-39, B098"""
 
     async def main():
-        with pytest.raises(perdure.CommandError, match="timed out"):
-            await env.run(TREE + "wait", timeout_s=0.5)
-        await all_dead(await started_tree(tmp_path))
+        clock = perdure.VirtualClock()
+        running = asyncio.ensure_future(perdure.LocalEnvironment(tmp_path, clock=clock).run(TREE + "wait", timeout_s=9))
+        pids = await started_tree(tmp_path)
+        clock.advance(9)
+        with pytest.raises(perdure.CommandError, match="timed out after 9 seconds"):
+            await running
+        await all_dead(pids)
 
     go(main)
+
+
+def test_a_time_limit_of_a_hundredth_of_a_second_is_one(env):
+    """EN-39"""
+    failing("timeout", env.run("sleep 100", timeout_s=0.01))
 
 
 def test_closing_kills_running_commands_and_their_calls_end_as_results(env, tmp_path):

@@ -11,8 +11,8 @@ from perdure.actors.models import Image, call
 from perdure.actors.tools.read import _Page
 
 from ..conversation.support import go
-from .desk import answers, said
 from ..models.test_images import GIF, png
+from .desk import answers, said
 
 
 def read(where, *, limits=None, **arguments):
