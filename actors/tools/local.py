@@ -19,12 +19,32 @@ from .spill import Spill
 
 T = TypeVar("T")
 
-INHERITED = tuple(
-    (
-        "PATH HOME USER LOGNAME SHELL TERM COLORTERM LANG LANGUAGE LC_* TZ TMPDIR XDG_* SSL_CERT_* "
-        "VIRTUAL_ENV JAVA_HOME GOPATH GOROOT CARGO_HOME RUSTUP_HOME NVM_DIR"
-    ).split()
+_ANY_PROGRAM = (
+    "PATH",
+    "HOME",
+    "USER",
+    "LOGNAME",
+    "SHELL",
+    "TERM",
+    "COLORTERM",
+    "LANG",
+    "LANGUAGE",
+    "LC_*",
+    "TZ",
+    "TMPDIR",
 )
+_TOOLCHAINS = (
+    "XDG_*",
+    "SSL_CERT_*",
+    "VIRTUAL_ENV",
+    "JAVA_HOME",
+    "GOPATH",
+    "GOROOT",
+    "CARGO_HOME",
+    "RUSTUP_HOME",
+    "NVM_DIR",
+)
+INHERITED = (*_ANY_PROGRAM, *_TOOLCHAINS)
 """Variables of this process that commands get: a list of what may pass, since secrets go by any name."""
 MAX_TIMEOUT_S = 2_147_483.0
 
