@@ -65,9 +65,12 @@ async def desk(*servers, **options):
 # --- over stdio
 
 
-def test_a_servers_tools_are_called_by_a_model_and_every_kind_of_answer_is_shown(tmp_path):
+def test_a_servers_tools_are_called_by_a_model_and_every_kind_of_answer_is_shown(tmp_path, monkeypatch):
+    """B184: and the server, a child process, gets no secrets of ours."""
+    monkeypatch.setenv("ANTHROPIC_API_KEY", "planted-4711")
+
     async def main():
-        async with kit(tmp_path) as server, desk(server) as ask:
+        async with kit(tmp_path, timeout_s=3.0, env={"OWN": "own"}) as server, desk(server) as ask:
             add, weather, odd = await ask(
                 call("kit_add", a=1, b=2), call("kit_weather", city="Ulm"), call("kit_odd_name_with_spaces")
             )
@@ -80,6 +83,12 @@ def test_a_servers_tools_are_called_by_a_model_and_every_kind_of_answer_is_shown
             fail, wrong = await ask(call("kit_fail", why="no"), call("kit_add", a="x"))
             assert (fail.is_error, wrong.is_error) == (True, True)
             assert "validation error" in said(wrong)
+            [late] = await ask(call("kit_count", then="wait"))
+            assert late.is_error
+            assert "imed out" in said(late)
+            [variables] = await ask(call("kit_environment"))
+            assert "OWN=own" in said(variables)
+            assert "planted-4711" not in said(variables)
             pid = pid_in(tmp_path / "pid")
             assert alive(pid)
         await until(lambda: not alive(pid))
@@ -87,15 +96,16 @@ def test_a_servers_tools_are_called_by_a_model_and_every_kind_of_answer_is_shown
     go(main)
 
 
-def test_names_descriptions_schemas_and_replay_are_declared(tmp_path):
+def test_declarations_come_from_the_server_and_replay_from_the_host(tmp_path):
+    """The server's own hints are not trusted."""
+
     async def main():
         async with kit(tmp_path, replay={"add": "safe"}, only=["add", "fail", "nope"]) as server:
             tools = {tool.name: tool for tool in server.extension.tools}
             assert {name: tool.replay for name, tool in tools.items()} == {"kit_add": "safe", "kit_fail": "unsafe"}
             spec = tools["kit_add"].spec
             assert spec.description == "Add two numbers."
-            assert spec.parameters["required"] == ["a", "b"]
-            assert spec.parameters["type"] == "object"
+            assert (spec.parameters["type"], spec.parameters["required"]) == ("object", ["a", "b"])
 
     go(main)
 
@@ -135,8 +145,6 @@ def test_a_call_that_kills_its_server_is_not_repeated_unless_it_is_safe(tmp_path
         async with kit(tmp_path, replay={"count": "safe"}) as server, desk(server) as ask:
             [result] = await ask(call("kit_count", then="die once"))
             assert (said(result), counted(tmp_path)) == ("counted 2", 2)
-            [lost] = await ask(call("kit_count", then="die"))
-            assert (lost.is_error, counted(tmp_path)) == (True, 4)
 
     go(main)
 
@@ -157,30 +165,6 @@ def test_a_call_that_the_end_of_the_system_cut_off_follows_its_replay_policy(tmp
                 [result] = await results(ask.scene.root)
                 assert ("was interrupted" if replay == "unsafe" else "was aborted") in said(result)
         assert counted(tmp_path) == runs
-
-    go(main)
-
-
-def test_a_call_has_a_time_limit_and_can_be_aborted(tmp_path):
-    async def main():
-        async with kit(tmp_path, timeout_s=0.5) as server, desk(server) as ask:
-            [late] = await ask(call("kit_count", then="wait"))
-            assert late.is_error
-            assert "imed out" in said(late)
-            assert said((await ask(call("kit_add", a=2, b=2)))[0]) == "4"
-
-    go(main)
-
-
-def test_a_server_gets_no_secrets_of_ours(tmp_path, monkeypatch):
-    """B184: a child process of this kind."""
-    monkeypatch.setenv("ANTHROPIC_API_KEY", "planted-4711")
-
-    async def main():
-        async with kit(tmp_path, env={"OWN": "own"}) as server, desk(server) as ask:
-            [result] = await ask(call("kit_environment"))
-            assert "OWN=own" in said(result)
-            assert "planted-4711" not in said(result)
 
     go(main)
 
