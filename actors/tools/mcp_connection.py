@@ -5,6 +5,7 @@ Proved by tests/actors/tools/test_mcp.py.
 """
 
 import asyncio
+import re
 from collections.abc import Awaitable, Callable
 from contextlib import AbstractAsyncContextManager
 from importlib import import_module
@@ -73,7 +74,7 @@ class Connection:
                 await end.wait()
         except Exception as error:  # noqa: BLE001
             if ready.done():
-                log.warning("mcp_connection_ended", server=self._name, error=repr(error))
+                log.warning("mcp_connection_ended", server=self._name, error=_reason(error))
             else:
                 unavailable = McpUnavailable(f"MCP server {self._name!r} cannot be reached: {_reason(error)}")
                 unavailable.__cause__ = error
@@ -101,10 +102,10 @@ class Connection:
 
 
 def _reason(error: BaseException) -> str:
-    """Say what is at the bottom of nested groups of exceptions."""
+    """Say what is at the bottom of nested groups of exceptions, without the password of a URL."""
     while isinstance(error, BaseExceptionGroup):
         error = error.exceptions[0]
-    return str(error) or type(error).__name__
+    return re.sub(r"//[^/@\s]+@", "//***@", str(error)) or type(error).__name__
 
 
 def is_lost(error: BaseException) -> bool:
@@ -141,5 +142,5 @@ async def on_connection(connection: Connection, work: "Callable[[Client], Awaita
             raise
         await connection.lost(client)
         if not again:
-            raise McpUnavailable(f"the connection to the MCP server was lost: {error}") from error
+            raise McpUnavailable(f"the connection to the MCP server was lost: {_reason(error)}") from error
     return await on_connection(connection, work, again=False)

@@ -15,6 +15,7 @@ from ..conversation.support import go
 from .desk import desk, results, said
 from .processes import alive, pid_in, until
 
+pytestmark = pytest.mark.timeout(120)  # programs are started, and a busy machine takes long for that
 SLEEP = "echo $$ > leader; echo ready; exec sleep 1000"
 PIPE = "echo $$ > leader; echo ready; sh -c 'echo $$ > near; exec sleep 1000' | cat"
 FAR = "echo $$ > leader; setsid sh -c 'echo $$ > far; exec sleep 1000' & until [ -s far ]; do :; done; echo ready; wait"
@@ -42,7 +43,7 @@ def reopened(folder):
             [result] = await results(s.root)
             return result
 
-    return go(main)
+    return go(main, within=100)
 
 
 def pids_in(folder):
