@@ -16,6 +16,7 @@ from perdure.actors.session.actors import (
 from structlog.testing import capture_logs
 
 from ..task.support import Script, Scripted, home, start
+from .test_supervision import Flaky
 
 HEALTHY = [f"healthy-{number}" for number in range(50)]
 NAPS = 40
@@ -136,6 +137,22 @@ def test_a_few_crashes_cost_a_few_restarts_and_nobody_is_told_of_an_end(actor):
             assert not [log for log in logs if log["event"] in ("supervisor_escalated", "session_given_up")]
             restarts = [log for log in logs if log["event"] == "child_restarting"]
             assert [log["attempt"] for log in restarts] == list(range(1, RESTARTS + 1))
+            assert system.inspect().given_up == {}
+
+    asyncio.run(main())
+
+
+def test_a_session_that_was_given_up_is_forgotten_when_it_is_deleted():
+    async def main():
+        storage = Flaky()
+        async with System.open(storage, clock=VirtualClock(autojump=True)) as system:
+            await home(system, "bad")
+        async with System.open(storage, clock=VirtualClock(autojump=True)) as system:
+            storage.failing["bad"] = 1_000
+            with pytest.raises(SessionFailed):
+                await system.session("bad")
+            assert list(system.inspect().given_up) == ["bad"]
+            assert await system.delete_session("bad")
             assert system.inspect().given_up == {}
 
     asyncio.run(main())
