@@ -269,11 +269,11 @@ async def play(make_store, history):
 
 
 step = st.tuples(st.integers(0, 16), *[st.integers(0, 11)] * 3)
-histories = st.lists(step, min_size=25, max_size=60)
+histories = st.lists(step, min_size=20, max_size=50)
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=20, deadline=None)
 @given(histories)
 def test_random_trees_live_and_die_as_the_model_says(history):
     """SC-04, SC-07, SC-08, SC-19, SC-25, SC-33, SC-41, SC-43, CR-03, B043, B049, P7, P8."""
@@ -282,7 +282,7 @@ def test_random_trees_live_and_die_as_the_model_says(history):
 
 
 @pytest.mark.timeout(240)
-@settings(max_examples=6, deadline=None)
+@settings(max_examples=4, deadline=None)
 @given(histories)
 def test_random_trees_in_a_file_do_so_too(tmp_path_factory, history):
     path = tmp_path_factory.mktemp("tree") / "store.db"
