@@ -31,7 +31,7 @@ from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDo
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
-from .actors.conversation.errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge, Unanswered
+from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.ledger import UsageReport
 from .actors.conversation.settings import CompactionPolicy, ProgressPolicy, RetryPolicy, Settings
@@ -43,6 +43,7 @@ from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
     EntryNotVisible,
+    InboxFull,
     InvalidValue,
     LineReentry,
     OwnershipRefused,
@@ -50,21 +51,26 @@ from .actors.session.errors import (
     SessionClosed,
     SessionFailed,
     TransactionOver,
+    Undeliverable,
     UnknownRecord,
+    WaitCycle,
 )
 from .actors.session.publication import DocumentChanged, Publication
 from .actors.session.tx import Entry
 from .actors.system import Inspection, System
 from .actors.task.definition import Phase, Task
 from .actors.task.errors import DefinitionError, InvalidTransition, InvocationEnded, TaskUnsuccessful
+from .actors.task.inspection import SessionFigures
+from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
+from .actors.task.standing import Standing
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
 from .actors.tools.subagents import NoSuchAgent, subagents
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
-from .storage.contract import ConversationQuery, EntryQuery, Page, Storage, SubmissionQuery, TaskQuery
+from .storage.contract import ConversationQuery, EntryQuery, MessageQuery, Page, Storage, SubmissionQuery, TaskQuery
 from .storage.errors import (
     SchemaTooNew,
     StorageBusy,
@@ -85,6 +91,8 @@ from .storage.records import (
     EntryRecord,
     Failed,
     Faulted,
+    MessageRecord,
+    MessageSender,
     Orphaned,
     Quorum,
     SubmissionRecord,
@@ -144,9 +152,13 @@ __all__ = [
     "InvalidValue",
     "InvocationEnded",
     "JsonlStorage",
+    "Letter",
     "LineReentry",
     "LiveDoc",
     "MemoryStorage",
+    "MessageQuery",
+    "MessageRecord",
+    "MessageSender",
     "Model",
     "Models",
     "NoSuchAgent",
@@ -176,10 +188,12 @@ __all__ = [
     "Session",
     "SessionClosed",
     "SessionFailed",
+    "SessionFigures",
     "Settings",
     "Settled",
     "SqliteReader",
     "SqliteStorage",
+    "Standing",
     "Storage",
     "StorageBusy",
     "StorageClosed",
@@ -210,11 +224,13 @@ __all__ = [
     "TransactionOver",
     "Tx",
     "Unanswered",
+    "Undeliverable",
     "UnknownCall",
     "UnknownRecord",
     "UsageDoc",
     "UsageReport",
     "VirtualClock",
+    "WaitCycle",
     "Watch",
     "Wrap",
     "arguments_hash",

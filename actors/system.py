@@ -14,7 +14,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from functools import partial
 from types import TracebackType
-from typing import Any, Literal, Self, TypeVar
+from typing import Any, Literal, Self, TypeVar, cast
 
 import msgspec
 import structlog
@@ -43,14 +43,17 @@ from .runtime import ActorDead, ActorError, ActorSystem, Backoff, ChildSpec, Clo
 from .runtime.background import BackgroundThread
 from .session.actors import Due, Environment, SessionActor, Sessions, check_key
 from .session.core import SessionCore
-from .session.directory import Directory
+from .session.directory import Directory, at_work
 from .session.environment import Hooks, Services
 from .session.errors import SessionClosed, SessionFailed
 from .session.storage_actor import Admitted, CatchUp, Delete, StorageActor, Store
-from .session.timer import Look, TimerActor, Wake
+from .session.timer import Asleep, Look, TimerActor, Wake
 from .task.actor import TaskActor
 from .task.definition import Definitions
 from .task.engine import Engine, Invocation
+from .task.inspection import SessionFigures, figures, restarts_by_session
+from .task.ref import tell_task
+from .task.standing import Standing, standing
 
 log = structlog.get_logger("perdure.system")
 
@@ -62,10 +65,20 @@ HOPELESS = (StorageCorrupt, SchemaTooNew, StorageInUse)
 
 
 class Inspection(msgspec.Struct, frozen=True):
-    """A picture of what runs: the actors as a tree, and the live tasks of every active session."""
+    """A picture of what is in memory: the actors as a tree; of every active session the live tasks, and figures.
+
+    ``standing`` tells what each of those tasks does or waits for. ``next_deadline`` is when a session must next be woken (ms
+    since the epoch), as far as the timer was told: None when nothing is to come, 0 as long as storage was not asked.
+    ``given_up`` are sessions that are down because they crashed again and again, with the reason; they are tried again
+    when somebody asks for them.
+    """
 
     actors: list[dict[str, Any]]
     sessions: dict[str, list[TaskRecord]]
+    standing: dict[str, dict[int, Standing]]
+    figures: dict[str, SessionFigures]
+    next_deadline: int | None
+    given_up: dict[str, str] = {}
 
 
 class Root(Supervisor):
@@ -117,6 +130,9 @@ class System:
         self._actors: ActorSystem | None = None
         self._sessions: Sessions | None = None
         self._changed = asyncio.Event()
+        self._draining = False
+        """Whether it closes, and only what runs already may go on."""
+        self._grace_over = asyncio.Event()
         self._closing = False
         self._ended: BaseException | None = None
         self._desk: DecisionDesk | None = None
@@ -181,26 +197,55 @@ class System:
                 self._desk = DecisionDesk(self.services, DecisionBox(self._store.storage.path))
                 self._desk.start()
         except BaseException:
-            await self.close()
+            await self._close_unopened()
             raise
         return self
+
+    async def _close_unopened(self) -> None:
+        """Close after an opening that failed. Its error is the one that counts; another one is reported only."""
+        try:
+            await self.close()
+        except Exception:
+            log.exception("close_failed")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         await self.close()
 
-    async def close(self) -> None:
-        """Stop everything and give up the store. Running work is not ended: the next owner goes on with it."""
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        """Stop everything and give up the store. Running work is not ended: the next owner goes on with it.
+
+        For ``grace_s`` seconds, phases that run may come to their end. Meanwhile nothing new begins, whoever comes from
+        outside gets SessionClosed, and what was being waited for may still come. Then what goes on is cancelled, with a few
+        seconds for its clean-up. Closing again while that lasts ends the grace.
+        """
         if self._desk is not None:
             await self._desk.stop()
+        if grace_s > 0 and not self._draining and self._sessions is not None:
+            self._draining = True
+            await self._drain(self._sessions, grace_s)
         self._closing = True
+        self._grace_over.set()
         for core in self._sessions.active() if self._sessions is not None else ():
             core.seal()  # all at once: no commit may come between the first refusal and the last
         self._changed.set()
         if self._actors is not None:
             await self._actors.stop()
         await self._store.storage.close()
+
+    async def _drain(self, sessions: Sessions, grace_s: float) -> None:
+        """Return when no phase runs any more, when the grace is over, or when somebody closes without any."""
+        assert self._actors is not None
+        drained = asyncio.ensure_future(sessions.drain())
+        over = self._actors.clock.call_later(grace_s, self._grace_over.set)
+        cut_short = asyncio.ensure_future(self._grace_over.wait())
+        try:
+            await asyncio.wait({drained, cut_short}, return_when=asyncio.FIRST_COMPLETED)
+        finally:
+            over.cancel()
+            cut_short.cancel()
+            drained.cancel()
 
     def _children(self, actors: ActorSystem) -> tuple[ChildSpec, ...]:
         storage = self._store.storage
@@ -217,6 +262,9 @@ class System:
             make_scheduler=self._make_scheduler,
             write=self._write,
             alarm=self._alarm,
+            gave_up=self._gave_up,
+            asleep=self._asleep,
+            idle_after_s=lambda: self.services.get(Settings).idle_after_s,
             caught_up=self._caught_up,
         )
         return (
@@ -257,12 +305,17 @@ class System:
     async def core(self, key: str) -> SessionCore:
         """Give a session's current incarnation (see ``session.directory.Directory``)."""
         while not self._closing:
+            self._refuse_outsiders()
             sessions = await self._sessions_up()
             try:
                 return await sessions.core(key)
             except SessionClosed:
                 await self._gone(sessions)
         raise SessionClosed("the system is closed")
+
+    def _refuse_outsiders(self) -> None:
+        if self._draining and not at_work.get():
+            raise SessionClosed("the system is closing")
 
     async def _gone(self, sessions: Sessions) -> None:
         """Wait for the end of a sessions actor that is ending; unless the system closes, another one follows."""
@@ -276,6 +329,13 @@ class System:
 
     def _alarm(self, key: str, when: int | None) -> None:
         self._tell("timer", Wake(key, when))
+
+    def _gave_up(self, key: str, cause: BaseException | None) -> None:
+        """The end of an escalation: a session is down until somebody asks for it; the others go on."""
+        log.error("session_given_up", session=key, error=repr(cause))
+
+    def _asleep(self, key: str, when: int | None) -> None:
+        self._tell("timer", Asleep(key, when))
 
     async def _caught_up(self, key: str) -> None:
         assert self._actors is not None
@@ -293,9 +353,12 @@ class System:
         return True
 
     async def _wake(self, key: str) -> None:
+        if self._draining:
+            return  # its time stays stored, and comes when the store is opened again
         sessions = await self._sessions_up()
-        await sessions.core(key)
-        self._tell(f"session:{key}", Due())
+        if key not in sessions.given_up:
+            await sessions.core(key)
+            self._tell(f"session:{key}", Due())
 
     def _make_scheduler(self, core: SessionCore, actor: SessionActor) -> Engine:
         def start(engine: Engine, invocation: Invocation) -> None:
@@ -308,7 +371,10 @@ class System:
         def kill(engine: Engine, invocation: Invocation) -> None:
             self.kill(f"task:{core.key}/{invocation.task}")
 
-        return Engine(core, self.services.get(Definitions), start, kill)
+        engine = Engine(core, self.services.get(Definitions), start, kill)
+        if self._draining:
+            engine.halt()
+        return engine
 
     async def _undecided(self, tx: Any, record: TaskRecord) -> None:
         definition = self.services.get(Definitions).get(record.kind)
@@ -323,6 +389,17 @@ class System:
         await self.core(key)
         return Session(self.services, key)
 
+    async def tell(self, session_key: str, task_id: int, message: Any, *, request_id: str | None = None) -> None:
+        """Send a message to a task, from outside of all sessions; see ``TaskRef.tell``.
+
+        From another thread: ``background.call(System.tell, session_key, task_id, message)``.
+        """
+        await tell_task(self.services, check_key(session_key), task_id, message, request_id)
+
+    async def dead_letters(self) -> dict[str, int]:
+        """Tell how many messages nobody will receive, by the session that keeps them: see ``Session.dead_letters``."""
+        return await self._store.storage.dead_letters()
+
     async def delete_session(self, key: str) -> bool:
         """Delete a session and all that is stored of it; tell whether anything was. Its running work ends.
 
@@ -331,6 +408,7 @@ class System:
         delete, and SessionFailed when storage fails: it is deleted or goes on, and may be deleted again.
         """
         check_key(key)
+        self._refuse_outsiders()
         sessions = await self._sessions_up()
         try:
             return await sessions.end(key, partial(self._delete, key))
@@ -357,7 +435,22 @@ class System:
         """Look at what runs in this process now."""
         actors = [] if self._actors is None else self._actors.tree()
         active = [] if self._sessions is None else self._sessions.active()
-        return Inspection(actors, {core.key: core.forest.all_kept() for core in active})
+        sessions = {core.key: core.forest.all_kept() for core in active}
+        given_up = {} if self._sessions is None else self._sessions.given_up
+        restarts = restarts_by_session(actors)
+        return Inspection(
+            actors=actors,
+            sessions=sessions,
+            standing={core.key: _standings(core, sessions[core.key]) for core in active},
+            figures={core.key: figures(core, restarts.get(core.key, 0)) for core in active},
+            next_deadline=self._next_told(),
+            given_up={key: repr(cause) for key, cause in given_up.items()},
+        )
+
+    def _next_told(self) -> int | None:
+        timer = None if self._actors is None else self._actors.ref("timer")
+        actor = None if timer is None else timer._incarnation.actor
+        return cast("TimerActor", actor).next if actor is not None else None
 
     def kill(self, actor_id: str) -> bool:
         """Drop an actor as a crash would, by its id in ``inspect()``; False when there is none. For tests of survival."""
@@ -365,3 +458,8 @@ class System:
         if ref is not None and self._actors is not None:
             self._actors.kill(ref)
         return ref is not None
+
+
+def _standings(core: SessionCore, tasks: Iterable[TaskRecord]) -> dict[int, Standing]:
+    engine = core.scheduler
+    return {task.id: standing(engine, task) for task in tasks} if isinstance(engine, Engine) else {}

@@ -18,6 +18,8 @@ from .records import (
     DocumentCreate,
     DocumentRecord,
     DocumentRetire,
+    MessageDelete,
+    MessageRecord,
     Scope,
     SessionScope,
     SubmissionRecord,
@@ -65,6 +67,37 @@ def check_submission(record: SubmissionRecord) -> None:
     """Check that a write submission keeps out of the states that only inputs have."""
     if record.type == "write" and (record.status == "placed" or record.answer is not None):
         reject(f"submission {record.id} is a write: it is never placed and has no answer")
+
+
+def check_message(record: MessageRecord) -> None:
+    """Check that a message's fields fit its status."""
+    check_reference(record.task_id)
+    if record.status == "outgoing" and record.request_id is not None:
+        reject(f"message {record.id} is outgoing: a request id belongs to a message from outside")
+    if record.status == "consumed" and (record.request_id is None or record.body is not None):
+        reject(f"message {record.id} is consumed: what is kept of it has a request id and no body")
+    if record.session is not None and record.status in ("queued", "consumed"):
+        reject(f"message {record.id} is {record.status}: it has arrived in its own session")
+
+
+def check_message_change(old: MessageRecord, new: MessageRecord) -> None:
+    """Check that a message changes while it is live, goes forward, and stays the one that it is."""
+    if not old.live or new.status == "outgoing":
+        reject(f"message {new.id} is {old.status}: it cannot become {new.status}")
+    if (old.task_id, old.request_id) != (new.task_id, new.request_id):
+        reject(f"message {new.id} cannot change its task or request id")
+
+
+def sort_messages(writes: list[MessageRecord | MessageDelete]) -> tuple[list[MessageRecord], list[int]]:
+    """Divide the message writes of a batch into records and deletions; each message is written at most once."""
+    records = [write for write in writes if isinstance(write, MessageRecord)]
+    deleted = [write.id for write in writes if isinstance(write, MessageDelete)]
+    seen: set[int] = set()
+    for number in (*(record.id for record in records), *deleted):
+        if number in seen:
+            reject(f"message {number} is written more than once in one batch")
+        seen.add(number)
+    return records, deleted
 
 
 def check_document(record: DocumentRecord) -> None:

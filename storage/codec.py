@@ -13,6 +13,7 @@ from .records import (
     EntryRecord,
     Json,
     JsonObject,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
 )
@@ -21,6 +22,7 @@ decode_conversation = msgspec.json.Decoder(ConversationRecord).decode
 decode_entry = msgspec.json.Decoder(EntryRecord).decode
 decode_task = msgspec.json.Decoder(TaskRecord).decode
 decode_submission = msgspec.json.Decoder(SubmissionRecord).decode
+decode_message = msgspec.json.Decoder(MessageRecord).decode
 decode_document = msgspec.json.Decoder(DocumentRecord).decode
 decode_value = msgspec.json.Decoder(JsonObject).decode
 decode_ops = msgspec.json.Decoder(list[Any]).decode

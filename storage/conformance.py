@@ -16,11 +16,19 @@ itself is not imported. Docstrings name the behaviour that a test holds; a failu
 from .conformance_batches import BatchConformance
 from .conformance_copies import CopyConformance
 from .conformance_documents import DocumentConformance
+from .conformance_messages import MessageConformance
 from .conformance_scans import ScanConformance
 from .conformance_sessions import SessionConformance
 
 
-class StorageConformance(BatchConformance, ScanConformance, DocumentConformance, CopyConformance, SessionConformance):
+class StorageConformance(
+    BatchConformance,
+    ScanConformance,
+    MessageConformance,
+    DocumentConformance,
+    CopyConformance,
+    SessionConformance,
+):
     """All of the storage contract that every backend shares.
 
     Override ``make_storage``. Set ``reopen_after_commit`` to close and open the store after each commit, which shows

@@ -24,6 +24,7 @@ from .records import (
     ForkPolicy,
     History,
     JsonObject,
+    MessageRecord,
     Parent,
     Pending,
     Scope,
@@ -157,6 +158,12 @@ def submission(id: int, **fields: Any) -> SubmissionRecord:
     """Make a queued input."""
     defaults: dict[str, Any] = {"conversation_id": 1, "type": "input", "status": "queued"}
     return SubmissionRecord(id=id, **(defaults | fields))
+
+
+def message(id: int, **fields: Any) -> MessageRecord:
+    """Make a message that is queued for task 2."""
+    defaults: dict[str, Any] = {"status": "queued", "task_id": 2, "body": {"n": id}}
+    return MessageRecord(id=id, **(defaults | fields))
 
 
 def document(

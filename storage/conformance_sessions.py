@@ -14,13 +14,14 @@ from .conformance_rig import (
     entry,
     fails,
     ids,
+    message,
     pages,
     scenario,
     set_n,
     submission,
     task,
 )
-from .contract import ConversationQuery, DocumentQuery, EntryQuery, SubmissionQuery, TaskQuery
+from .contract import ConversationQuery, DocumentQuery, EntryQuery, MessageQuery, SubmissionQuery, TaskQuery
 from .errors import StorageRejected
 from .records import Base, Delta, DocumentRetire
 
@@ -31,6 +32,7 @@ async def fill(rig: Rig) -> None:
         conversation(rig.id()), entry(rig.id()), task(rig.id()), submission(rig.id(), request_id="r"), wake=5
     )
     await rig.commit(document(rig.id(), {"n": 1}), document(rig.id(), {"n": 2}, scope=ROOT), wake=0)
+    await rig.commit(message(rig.id(), task_id=3, request_id="r"), message(rig.id(), status="dead"), wake=0)
 
 
 async def delete(rig: Rig) -> bool:
@@ -53,6 +55,9 @@ async def assert_empty(rig: Rig) -> None:
     assert await storage.submission(key, 4) is None
     assert await storage.submission_by_request(key, 1, "r") is None
     assert await storage.live_tasks(key) == []
+    assert [await storage.message(key, 7), await storage.message_by_request(key, 3, "r")] == [None, None]
+    assert await storage.live_messages(key) == []
+    assert (await storage.scan_messages(key, MessageQuery(), 9)).items == []
     assert await storage.find_document(key, "doc", ROOT) is None
     assert [await storage.document(key, 5), await storage.document(key, 6)] == [None, None]
     assert (await storage.scan_conversations(key, ConversationQuery(), 9)).items == []
@@ -111,7 +116,7 @@ class SessionConformance(Suite):
         if await delete(rig):
             await rig.restart()
             assert (await rig.storage.sessions(9)).items == before
-            assert ids((await rig.storage.scan_entries("two", EntryQuery(conversation_id=1), 9)).items) == [7, 2]
+            assert ids((await rig.storage.scan_entries("two", EntryQuery(conversation_id=1), 9)).items) == [9, 2]
             await one.commit(entry(one.id()))
 
     @scenario
@@ -124,7 +129,7 @@ class SessionConformance(Suite):
             await again.restart()
             row = await rig.storage.session(rig.key)
             assert row is not None
-            assert (row.seq, row.last_id, row.wake) == (2, 6, 0)
+            assert (row.seq, row.last_id, row.wake) == (3, 8, 0)
             assert await again.value(6) == ({"n": 2}, 0)
             assert ids((await rig.storage.scan_entries(rig.key, EntryQuery(conversation_id=1), 9)).items) == [2]
 

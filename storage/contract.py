@@ -17,6 +17,7 @@ from .records import (
     Delta,
     DocumentRecord,
     EntryRecord,
+    MessageRecord,
     Scope,
     SessionRecord,
     StoredDocument,
@@ -73,6 +74,15 @@ class SubmissionQuery(msgspec.Struct, frozen=True, kw_only=True):
 
     conversation_id: int | None = None
     status: Literal["queued", "placed", "done", "unanswered"] | None = None
+    order: Order | None = None
+    """Default: ascending."""
+
+
+class MessageQuery(msgspec.Struct, frozen=True, kw_only=True):
+    """Messages by the task that they are for and by status."""
+
+    task_id: int | None = None
+    status: Literal["outgoing", "queued", "consumed", "dead"] | None = None
     order: Order | None = None
     """Default: ascending."""
 
@@ -151,6 +161,23 @@ class Reading(Protocol):
         self, session: str, query: SubmissionQuery, limit: int, cursor: Cursor | None = None
     ) -> Page[SubmissionRecord]:
         """Page submissions."""
+
+    async def message(self, session: str, id: int) -> MessageRecord | None:
+        """Look up a message."""
+
+    async def message_by_request(self, session: str, task_id: int, request_id: str) -> MessageRecord | None:
+        """Look up a message to a task by its idempotency key."""
+
+    async def live_messages(self, session: str) -> list[MessageRecord]:
+        """List every message that is outgoing or queued, by id. Cost does not grow with others."""
+
+    async def scan_messages(
+        self, session: str, query: MessageQuery, limit: int, cursor: Cursor | None = None
+    ) -> Page[MessageRecord]:
+        """Page messages."""
+
+    async def dead_letters(self) -> dict[str, int]:
+        """Tell which sessions have dead letters, and how many. Cost does not grow with anything else."""
 
     # --- documents
     async def find_document(

@@ -13,6 +13,7 @@ from .contract import (
     Cursor,
     DocumentQuery,
     EntryQuery,
+    MessageQuery,
     Page,
     Storage,
     SubmissionQuery,
@@ -26,6 +27,7 @@ from .records import (
     Delta,
     DocumentRecord,
     EntryRecord,
+    MessageRecord,
     Scope,
     SessionRecord,
     StoredDocument,
@@ -218,6 +220,28 @@ class FaultyStorage:
     ) -> Page[SubmissionRecord]:
         """Ask the inner storage."""
         return await self._read(self.inner.scan_submissions, session, query, limit, cursor)
+
+    async def message(self, session: str, id: int) -> MessageRecord | None:
+        """Ask the inner storage."""
+        return await self._read(self.inner.message, session, id)
+
+    async def message_by_request(self, session: str, task_id: int, request_id: str) -> MessageRecord | None:
+        """Ask the inner storage."""
+        return await self._read(self.inner.message_by_request, session, task_id, request_id)
+
+    async def live_messages(self, session: str) -> list[MessageRecord]:
+        """Ask the inner storage."""
+        return await self._read(self.inner.live_messages, session)
+
+    async def scan_messages(
+        self, session: str, query: MessageQuery, limit: int, cursor: Cursor | None = None
+    ) -> Page[MessageRecord]:
+        """Ask the inner storage."""
+        return await self._read(self.inner.scan_messages, session, query, limit, cursor)
+
+    async def dead_letters(self) -> dict[str, int]:
+        """Ask the inner storage."""
+        return await self._read(self.inner.dead_letters)
 
     async def find_document(
         self, session: str, kind: str, scope: Scope, key: str | None = None, at: int | None = None

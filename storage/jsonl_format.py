@@ -20,7 +20,17 @@ from typing import NamedTuple, TypeVar
 import msgspec
 
 from .errors import SchemaTooNew, StorageCorrupt
-from .records import Base, ConversationRecord, Delta, DocumentRecord, EntryRecord, Record, SubmissionRecord, TaskRecord
+from .records import (
+    Base,
+    ConversationRecord,
+    Delta,
+    DocumentRecord,
+    EntryRecord,
+    MessageRecord,
+    Record,
+    SubmissionRecord,
+    TaskRecord,
+)
 
 FORMAT = 1
 MAIN = "main.jsonl"
@@ -53,7 +63,8 @@ class SessionHeader(Record, frozen=True, kw_only=True):
 class Commit(Record, frozen=True, kw_only=True, tag_field="type", tag="commit"):
     """A line of ``main.jsonl``: a commit's marker.
 
-    ``side`` tells how many records of this commit each side file holds, in batch order; ``tasks`` are those that ended.
+    ``side`` tells how many records of this commit each side file holds, in batch order; ``tasks`` are those that ended;
+    ``deleted`` are messages.
     A commit of a group is valid only with the group's last one: ``awaits`` is the number of the session whose commit that
     is, and that commit's ``confirms`` gives the numbers of other sessions and the sequence up to which it makes them
     valid. ``after`` is the sequence of the line before, when both were appended at once.
@@ -68,6 +79,8 @@ class Commit(Record, frozen=True, kw_only=True, tag_field="type", tag="commit"):
     entries: list[EntryRecord] = []
     tasks: list[TaskRecord] = []
     submissions: list[SubmissionRecord] = []
+    messages: list[MessageRecord] = []
+    deleted: list[int] = []
     documents: list[DocumentRecord] = []
     retired: list[int] = []
     side: dict[str, int] = {}

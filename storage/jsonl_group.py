@@ -31,6 +31,8 @@ from .records import (
     DocumentCreate,
     DocumentRetire,
     EntryRecord,
+    MessageDelete,
+    MessageRecord,
     Record,
     SubmissionRecord,
     TaskRecord,
@@ -155,6 +157,8 @@ def split(batch: Batch, header: SessionHeader | None) -> tuple[Commit, list[Side
         entries=_of(batch, EntryRecord),
         tasks=[task for task in _of(batch, TaskRecord) if not task.live],
         submissions=_of(batch, SubmissionRecord),
+        messages=_of(batch, MessageRecord),
+        deleted=[write.id for write in _of(batch, MessageDelete)],
         documents=[replace(write.record, created_at=batch.seq) for write in _of(batch, DocumentCreate)],
         retired=[write.id for write in _of(batch, DocumentRetire)],
         side=side,
@@ -199,11 +203,12 @@ def join(key: str, commit: Commit, contents: Contents) -> Batch:
     creations = [DocumentCreate(record=record, content=bases.get(record.id, _RECLAIMED)) for record in commit.documents]
     retirements = [DocumentRetire(id=retired) for retired in commit.retired]
     tables: list[Write] = [*commit.conversations, *commit.entries, *states, *commit.tasks, *commit.submissions]
+    messages: list[Write] = [*commit.messages, *(MessageDelete(id=deleted) for deleted in commit.deleted)]
     return Batch(
         session=key,
         seq=commit.seq,
         last_id=commit.last_id,
-        writes=[*tables, *changes, *creations, *retirements],
+        writes=[*tables, *messages, *changes, *creations, *retirements],
         wake=commit.wake,
     )
 

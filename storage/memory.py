@@ -16,6 +16,7 @@ from .contract import (
     Cursor,
     DocumentQuery,
     EntryQuery,
+    MessageQuery,
     Order,
     Page,
     SubmissionQuery,
@@ -31,6 +32,7 @@ from .records import (
     Delta,
     DocumentRecord,
     EntryRecord,
+    MessageRecord,
     Scope,
     SessionRecord,
     StoredDocument,
@@ -247,6 +249,43 @@ class MemoryStorage:
             if query.conversation_id in (None, row.conversation_id) and query.status in (None, row.status)
         )
         return _page(found, order, after, limit, submissions.__getitem__)
+
+    # --- messages
+
+    async def message(self, session: str, id: int) -> MessageRecord | None:
+        """Look up a message."""
+        body = self._read(session).messages.get(id)
+        return None if body is None else codec.decode_message(body)
+
+    async def message_by_request(self, session: str, task_id: int, request_id: str) -> MessageRecord | None:
+        """Look up a message to a task by its idempotency key."""
+        stored = self._read(session, request_id)
+        found = stored.message_requests.get((task_id, request_id))
+        return None if found is None else codec.decode_message(stored.messages[found])
+
+    async def live_messages(self, session: str) -> list[MessageRecord]:
+        """List every message that is outgoing or queued, by id."""
+        messages = map(codec.decode_message, self._read(session).messages.values())
+        return sorted((message for message in messages if message.live), key=lambda message: message.id)
+
+    async def scan_messages(
+        self, session: str, query: MessageQuery, limit: int, cursor: Cursor | None = None
+    ) -> Page[MessageRecord]:
+        """Page messages."""
+        messages = {row.id: row for row in map(codec.decode_message, self._read(session).messages.values())}
+        order, after = read_cursor(cursor, query.order, "ascending")
+        found = (
+            row.id
+            for row in messages.values()
+            if query.task_id in (None, row.task_id) and query.status in (None, row.status)
+        )
+        return _page(found, order, after, limit, messages.__getitem__)
+
+    async def dead_letters(self) -> dict[str, int]:
+        """Tell which sessions have dead letters, and how many."""
+        self._check_open()
+        counts = {key: session.count_dead() for key, session in self._sessions.items()}
+        return {key: count for key, count in counts.items() if count}
 
     # --- documents
 

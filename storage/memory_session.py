@@ -16,6 +16,8 @@ from .ancestry import Segment, segments
 from .checks import (
     check_copy,
     check_counters,
+    check_message,
+    check_message_change,
     check_parent,
     check_reference,
     check_submission,
@@ -23,6 +25,7 @@ from .checks import (
     rewindable,
     scope_id,
     sort_documents,
+    sort_messages,
 )
 from .errors import StorageCorrupt
 from .records import (
@@ -36,6 +39,8 @@ from .records import (
     DocumentCreate,
     DocumentRecord,
     EntryRecord,
+    MessageDelete,
+    MessageRecord,
     Scope,
     SessionRecord,
     StoredDocument,
@@ -136,6 +141,8 @@ class MemorySession:
         self.tasks: dict[int, str] = {}
         self.submissions: dict[int, str] = {}
         self.requests: dict[tuple[int, str], int] = {}
+        self.messages: dict[int, str] = {}
+        self.message_requests: dict[tuple[int, str], int] = {}
         self.documents: dict[int, DocumentRow] = {}
         self.addresses: dict[Address, int] = {}
 
@@ -170,6 +177,10 @@ class MemorySession:
         owner = self.entries[id].conversation_id
         return any(part.conversation_id == owner for part in self.segments(conversation_id, id, id))
 
+    def count_dead(self) -> int:
+        """Count the dead letters."""
+        return sum(codec.decode_message(body).status == "dead" for body in self.messages.values())
+
     # --- writing
 
     def apply(self, batch: Batch, undo: Undo) -> None:
@@ -178,6 +189,7 @@ class MemorySession:
         for name in ("seq", "last_id", "wake"):
             undo.set(self, name, getattr(batch, name))
         documents: list[Write] = []
+        messages: list[MessageRecord | MessageDelete] = []
         for write in batch.writes:
             match write:
                 case ConversationRecord():
@@ -188,9 +200,18 @@ class MemorySession:
                     self._put_task(write, undo)
                 case SubmissionRecord():
                     self._put_submission(write, undo)
+                case MessageRecord() | MessageDelete():
+                    messages.append(write)
                 case _:
                     documents.append(write)
+        records, deleted = sort_messages(messages)
+        for number in deleted:
+            self._drop_message(number, undo)
+        for record in records:
+            self._put_message(record, undo)
         self._put_documents(documents, undo)
+        for number in deleted:
+            undo.drop(self.types, number)
 
     def _own(self, id: int, kind: type[Write], undo: Undo) -> bool:
         """Give an id to a record type for ever; tell whether it was new."""
@@ -247,6 +268,27 @@ class MemorySession:
                 reject(f"request {record.request_id!r} was submitted to conversation {record.conversation_id} already")
             undo.put(self.requests, request, record.id)
         undo.put(self.submissions, record.id, codec.encode(record))
+
+    # --- messages
+
+    def _put_message(self, record: MessageRecord, undo: Undo) -> None:
+        check_message(record)
+        if not self._own(record.id, MessageRecord, undo):
+            check_message_change(codec.decode_message(self.messages[record.id]), record)
+        elif record.request_id is not None:
+            request = (record.task_id, record.request_id)
+            if request in self.message_requests:
+                reject(f"request {record.request_id!r} was sent to task {record.task_id} already")
+            undo.put(self.message_requests, request, record.id)
+        undo.put(self.messages, record.id, codec.encode(record))
+
+    def _drop_message(self, id: int, undo: Undo) -> None:
+        if id not in self.messages:
+            reject(f"message {id} does not exist")
+        record = codec.decode_message(self.messages[id])
+        if record.request_id is not None:
+            undo.drop(self.message_requests, (record.task_id, record.request_id))
+        undo.drop(self.messages, id)
 
     # --- documents
 

@@ -97,6 +97,40 @@ class SubmissionRecord(Record, frozen=True, kw_only=True):
         return self.status in ("done", "unanswered")
 
 
+# --- messages --------------------------------------------------------------------------------------------------------
+
+
+class MessageSender(Record, frozen=True, kw_only=True):
+    """Who sent a message: a task, or code outside of any task (None), of a session (None: the one that has the record)."""
+
+    session: str | None = None
+    task_id: int | None = None
+
+
+class MessageRecord(Record, frozen=True, kw_only=True):
+    """A durable message to a task, where it is now: outgoing -> queued -> consumed, or dead.
+
+    *Outgoing* is in its sender's session, addressed to a task of ``session`` (None: of its own). *Queued* is in its
+    receiver's. What was consumed is deleted, unless it has a ``request_id``: then the receipt stays, without its body,
+    for as long as the task lives. *Dead* is what nobody will receive, with the ``reason``; it stays until it is deleted.
+    ``sender`` is None for a message from outside of all sessions.
+    """
+
+    id: int
+    status: Literal["outgoing", "queued", "consumed", "dead"]
+    task_id: int
+    session: str | None = None
+    sender: MessageSender | None = None
+    body: Json = None
+    request_id: str | None = None
+    reason: str | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the message is still on its way to being received."""
+        return self.status in ("outgoing", "queued")
+
+
 # --- tasks -----------------------------------------------------------------------------------------------------------
 
 
@@ -165,9 +199,9 @@ class Running(Record, frozen=True, kw_only=True, tag_field="status", tag="runnin
 
 
 class Waiting(Record, frozen=True, kw_only=True, tag_field="status", tag="waiting"):
-    """Parked without memory until the tasks of ``on`` satisfy ``policy`` or the time ``until`` has come, whichever is first.
+    """Parked without memory until the tasks of ``on`` satisfy ``policy``, the time ``until`` has come, or a message is queued.
 
-    With ``mail`` a message ends the wait, too. With none of these, the wait is over at once.
+    Whichever is first; the last only with ``mail``. With none of them, the wait is over at once.
     """
 
     checkpoint: JsonObject
@@ -318,11 +352,19 @@ class DocumentRetire(Record, frozen=True, kw_only=True):
     id: int
 
 
+class MessageDelete(Record, frozen=True, kw_only=True):
+    """Delete a message. Its id is free again once its batch is written, though no session uses an id twice."""
+
+    id: int
+
+
 Write = (
     ConversationRecord
     | EntryRecord
     | TaskRecord
     | SubmissionRecord
+    | MessageRecord
+    | MessageDelete
     | DocumentCreate
     | DocumentCopy
     | DocumentChange

@@ -18,6 +18,7 @@ from .checks import (
     check_text,
     reject,
     sort_documents,
+    sort_messages,
 )
 from .records import (
     MAX_ID,
@@ -25,6 +26,8 @@ from .records import (
     ConversationRecord,
     DocumentCopy,
     EntryRecord,
+    MessageDelete,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
     Terminal,
@@ -32,6 +35,7 @@ from .records import (
 )
 from .sqlite_bulk import run_many
 from .sqlite_documents import DocumentRows
+from .sqlite_messages import MessageRows
 from .sqlite_session import Row, SessionGroup
 
 FIND_SESSION = "SELECT sid, seq, last_id, wake FROM sessions WHERE key = ?"
@@ -63,6 +67,7 @@ UNION ALL SELECT 'an entry' FROM entries WHERE rid = ?1 AND conversation & 42949
 UNION ALL SELECT 'a live task' FROM live_tasks WHERE rid = ?1
 UNION ALL SELECT 'an ended task' FROM ended_tasks WHERE rid = ?1
 UNION ALL SELECT 'a submission' FROM submissions WHERE rid = ?1
+UNION ALL SELECT 'a message' FROM messages WHERE rid = ?1
 UNION ALL SELECT 'a document' FROM documents WHERE rid = ?1"""
 
 
@@ -82,6 +87,7 @@ class Group:
         self._clock = clock
         self._sessions: dict[str, SessionGroup] = {}
         self._documents = DocumentRows(connection)
+        self._messages = MessageRows(connection, self._check_free)
         self._clear()
 
     def _clear(self) -> None:
@@ -101,15 +107,29 @@ class Group:
         session = self._sessions.get(batch.session) or self._load(batch.session)
         check_counters(batch, session.seq, session.last_id)
         session.advance(batch)
-        documents = []
+        documents: list[Write] = []
+        messages: list[MessageRecord | MessageDelete] = []
         for write in batch.writes:
             collect = _COLLECT.get(type(write))
-            if collect is None:
-                documents.append(write)
-            else:
+            if collect is not None:
                 collect(self, session, write)
+            elif isinstance(write, MessageRecord | MessageDelete):
+                messages.append(write)
+            else:
+                documents.append(write)
+        deleted = self._add_messages(session, messages) if messages else []
         if documents:
             self._add_documents(session, documents)
+        for number in deleted:
+            session.types.pop(number, None)
+
+    def _add_messages(self, session: SessionGroup, messages: list[MessageRecord | MessageDelete]) -> list[int]:
+        """Collect message writes; give the ids that are free for other records from the next batch on."""
+        records, deleted = sort_messages(messages)
+        if deleted and self._messages.unsettled(session, deleted):
+            self.flush()
+        self._messages.collect(session, records, deleted)
+        return deleted
 
     def _add_documents(self, session: SessionGroup, documents: list[Write]) -> None:
         writes = sort_documents(documents)
@@ -183,6 +203,7 @@ class Group:
 
     def flush(self) -> None:
         """Write what has been collected. Further batches may be added."""
+        self._messages.flush_deleted()
         for session in self._sessions.values():
             for rid in session.claimed:
                 self._check_free(rid)
@@ -190,6 +211,7 @@ class Group:
         self._run(ADD_ENTRY, self._entries)
         self._write_tasks()
         self._write_submissions()
+        self._messages.flush()
         self._documents.flush(self._sessions.values())
         self._write_sessions()
         self._clear()

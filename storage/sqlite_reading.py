@@ -6,12 +6,14 @@ from collections.abc import Callable
 from typing import Concatenate, ParamSpec, TypeVar
 
 from . import sqlite_document_reads as documents
+from . import sqlite_messages as messages
 from . import sqlite_reads as reads
 from .contract import (
     ConversationQuery,
     Cursor,
     DocumentQuery,
     EntryQuery,
+    MessageQuery,
     Page,
     SubmissionQuery,
     TaskQuery,
@@ -22,6 +24,7 @@ from .records import (
     Delta,
     DocumentRecord,
     EntryRecord,
+    MessageRecord,
     Scope,
     SessionRecord,
     StoredDocument,
@@ -133,6 +136,28 @@ class SqliteReading(ABC):
     ) -> Page[SubmissionRecord]:
         """Page submissions."""
         return await self._ask_session(session, reads.scan_submissions, query, limit, cursor)
+
+    async def message(self, session: str, id: int) -> MessageRecord | None:
+        """Look up a message."""
+        return await self._ask_session(session, messages.message, id)
+
+    async def message_by_request(self, session: str, task_id: int, request_id: str) -> MessageRecord | None:
+        """Look up a message to a task by its idempotency key."""
+        return await self._ask_session(session, messages.message_by_request, task_id, request_id)
+
+    async def live_messages(self, session: str) -> list[MessageRecord]:
+        """List every message that is outgoing or queued, by id."""
+        return await self._ask_session(session, messages.live_messages)
+
+    async def scan_messages(
+        self, session: str, query: MessageQuery, limit: int, cursor: Cursor | None = None
+    ) -> Page[MessageRecord]:
+        """Page messages."""
+        return await self._ask_session(session, messages.scan_messages, query, limit, cursor)
+
+    async def dead_letters(self) -> dict[str, int]:
+        """Tell which sessions have dead letters, and how many."""
+        return await self._ask(messages.dead_letters)
 
     async def find_document(
         self, session: str, kind: str, scope: Scope, key: str | None = None, at: int | None = None

@@ -83,6 +83,19 @@ CREATE INDEX submissions_conversation ON submissions (conversation);
 CREATE UNIQUE INDEX submissions_request ON submissions (conversation, request_id) WHERE request_id IS NOT NULL;
 CREATE INDEX submissions_open ON submissions (rid) WHERE settled = 0;
 
+CREATE TABLE messages (
+    rid INTEGER PRIMARY KEY,
+    task INTEGER NOT NULL,           -- rid of the receiving task; of an outgoing message in another session: as if in this one
+    request_id TEXT,
+    status TEXT NOT NULL,
+    live INTEGER NOT NULL,           -- status is outgoing or queued: whoever opens the session needs it
+    body TEXT NOT NULL
+);
+CREATE INDEX messages_live ON messages (rid) WHERE live = 1;
+CREATE INDEX messages_dead ON messages (rid) WHERE status = 'dead';
+CREATE INDEX messages_consumed ON messages (task, rid) WHERE status = 'consumed';
+CREATE UNIQUE INDEX messages_request ON messages (task, request_id) WHERE request_id IS NOT NULL;
+
 CREATE TABLE documents (
     rid INTEGER PRIMARY KEY,
     scope_type INTEGER NOT NULL,     -- 0 session, 1 conversation, 2 task
@@ -185,7 +198,7 @@ def _configure(path: str, connection: sqlite3.Connection, durability: Durability
         raise StorageError(f"{path}: SQLite cannot use a write-ahead log here; move the file to a local disk")
     connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
     connection.execute("PRAGMA fullfsync = ON")  # macOS: an fsync that reaches the disk
-    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA cache_size = -16384")
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints run when nobody waits
     connection.execute(f"PRAGMA journal_size_limit = {WAL_IDLE_BYTES}")
 

@@ -13,6 +13,7 @@ _TABLES = {
     "live_tasks": ("rid", _BYTES, "live_tasks"),
     "ended_tasks": ("rid", _BYTES, "ended_tasks"),
     "submissions": ("rid", _BYTES, "submissions"),
+    "messages": ("rid", _BYTES, "messages"),
     "documents": ("rid", "0", "documents"),
     "revisions": ("document", _BYTES, "revisions"),
 }
@@ -29,6 +30,7 @@ BUSY = """
 SELECT key FROM sessions
 WHERE key IS NOT NULL AND sid IN (
     SELECT rid >> 32 FROM live_tasks UNION SELECT rid >> 32 FROM submissions WHERE settled = 0
+    UNION SELECT rid >> 32 FROM messages WHERE live = 1
 ) ORDER BY sid"""
 
 
@@ -40,6 +42,7 @@ class SessionSizes(msgspec.Struct, rename="camel"):
     live_tasks: int = 0
     ended_tasks: int = 0
     submissions: int = 0
+    messages: int = 0
     documents: int = 0
     revisions: int = 0
     bytes: int = 0

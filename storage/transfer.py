@@ -1,7 +1,7 @@
 """Moving one session between stores, by way of a directory that people can read.
 
 A session is *retold*: as commits of the same sequence numbers that build what is stored of it now. Entries and what
-documents keep of their past stand in the commits that they came from; tasks and submissions, of which only the newest
+documents keep of their past stand in the commits that they came from; tasks, submissions and messages, of which only the newest
 state is kept, in the last. Proved by tests/storage/test_transfer.py.
 """
 
@@ -11,7 +11,17 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from pathlib import Path
 from typing import TypeVar
 
-from .contract import ConversationQuery, Cursor, EntryQuery, Page, Reading, Storage, SubmissionQuery, TaskQuery
+from .contract import (
+    ConversationQuery,
+    Cursor,
+    EntryQuery,
+    MessageQuery,
+    Page,
+    Reading,
+    Storage,
+    SubmissionQuery,
+    TaskQuery,
+)
 from .errors import StorageRejected
 from .jsonl import JsonlStorage
 from .records import (
@@ -91,6 +101,7 @@ async def retell(storage: Reading, record: SessionRecord, key: str | None = None
         await _retell_document(storage, session, document, writes)
     writes[record.seq] += [one async for one in _all(storage.scan_tasks, session, TaskQuery())]
     writes[record.seq] += [one async for one in _all(storage.scan_submissions, session, SubmissionQuery())]
+    writes[record.seq] += [one async for one in _all(storage.scan_messages, session, MessageQuery())]
     writes[min(writes)] += conversations
     return [
         Batch(

@@ -24,13 +24,18 @@ class Deadlines(Generic[K]):
         """Give a key its deadline, in place of the one that it had."""
         self._when[key] = when
         heapq.heappush(self._queue, (when, key))
-        if len(self._queue) > 64 + 2 * len(self._when):
-            self._queue = [(when, key) for key, when in self._when.items()]
-            heapq.heapify(self._queue)
+        self._sweep()
 
     def drop(self, key: K) -> None:
         """Take a key's deadline away, if it has one."""
-        self._when.pop(key, None)
+        if self._when.pop(key, None) is not None:
+            self._sweep()
+
+    def _sweep(self) -> None:
+        """Forget what is no longer set, once that is the most of it."""
+        if len(self._queue) > 64 + 2 * len(self._when):
+            self._queue = [(when, key) for key, when in self._when.items()]
+            heapq.heapify(self._queue)
 
     def first(self) -> int | None:
         """Tell the earliest deadline."""

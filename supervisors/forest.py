@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..storage.records import Pending, Running, TaskRecord, Waiting
 from .deadlines import Deadlines
-from .joins import has_completed, has_intent, is_joined
+from .joins import has_completed, has_intent, is_joined, wanted
 from .ownership import Ownership
 
 
@@ -37,6 +37,9 @@ class Forest:
         self._before: dict[int, TaskRecord | None] = {}
         self._active: set[int] = set()
         self._deadlines: Deadlines[int] = Deadlines()
+        self._mail: dict[int, int] = {}
+        """How many messages are queued for each task that has any."""
+        self._mail_before: dict[int, int] = {}
 
     def __len__(self) -> int:
         return len(self._records)
@@ -56,6 +59,12 @@ class Forest:
         """List the live tasks as of the last checkpoint, by id."""
         kept = (self.kept(task) for task in sorted({*self._records, *self._before}))
         return [record for record in kept if record is not None]
+
+    def owned_kept(self, owner: int) -> list[TaskRecord]:
+        """List the live tasks that a task owns directly, as of the last checkpoint, by id."""
+        listed = {*self.ownership.children(owner), *self._before}
+        kept = (self.kept(task) for task in sorted(listed))
+        return [record for record in kept if record is not None and record.owner == owner]
 
     def is_live(self, task: int) -> bool:
         """Whether the task is live."""
@@ -84,11 +93,18 @@ class Forest:
         return due
 
     def wait_is_over(self, task: int, wait: Waiting, now: int) -> bool:
-        """Whether the tasks that it is for have ended a wait, or its time has come (``now`` in ms)."""
-        return self._is_joined(task, wait) or (wait.until is not None and wait.until <= now)
+        """Whether its tasks have ended a wait, or a message has, or its time has come (``now`` in ms)."""
+        return self._is_answered(task, wait) or (wait.until is not None and wait.until <= now)
 
-    def _is_joined(self, task: int, wait: Waiting) -> bool:
+    def _is_answered(self, task: int, wait: Waiting) -> bool:
+        """Whether the tasks or a message have ended a wait."""
+        if wait.mail and task in self._mail:
+            return True
         return is_joined(wait, self._awaited[task], self._reached[task])
+
+    def mail(self, task: int) -> int:
+        """Tell how many messages are queued for a task."""
+        return self._mail.get(task, 0)
 
     def condemn_once(self, waiter: int) -> bool:
         """Note that a wait condemns its others; False when it has done so before."""
@@ -128,8 +144,23 @@ class Forest:
             self._completed.add(task)
             self._reach(task, 1)
 
+    def count_mail(self, task: int, change: int) -> None:
+        """Take note that so many more messages, or fewer, are queued for a task."""
+        self._mail_before.setdefault(task, self.mail(task))
+        self._set_mail(task, self.mail(task) + change)
+
+    def _set_mail(self, task: int, count: int) -> None:
+        if count:
+            self._mail[task] = count
+        else:
+            self._mail.pop(task, None)
+        record = self._records.get(task)
+        if record is not None and isinstance(record.state, Waiting):
+            self._judge(task)
+
     def checkpoint(self) -> None:
         """Keep all changes so far."""
+        self._mail_before.clear()
         self._condemned_since.clear()
         self._before.clear()
         self._forget_unawaited()
@@ -140,6 +171,9 @@ class Forest:
         for task, old in self._before.items():
             self._replace(task, old)
         self._before.clear()
+        for task, count in self._mail_before.items():
+            self._set_mail(task, count)
+        self._mail_before.clear()
         self._condemned -= self._condemned_since
         self._condemned_since.clear()
         self._forget_unawaited()
@@ -185,7 +219,7 @@ class Forest:
         record = self._records[waiter]
         assert isinstance(record.state, Waiting)
         timed_out = record.state.until is not None and waiter not in self._deadlines
-        if record.abort_requested or timed_out or self._is_joined(waiter, record.state):
+        if record.abort_requested or timed_out or self._is_answered(waiter, record.state):
             self._over.add(waiter)
         else:
             self._over.discard(waiter)
@@ -243,6 +277,34 @@ def closes_cycle(forest: Forest, waiter: int, on: list[int]) -> bool:
     return False
 
 
+def must_outlive(forest: Forest, task: int, other: int) -> bool:
+    """Whether it is certain that ``task`` cannot end, unless it is aborted, before ``other`` does.
+
+    It is for ``other`` itself, for those whose end its work holds open, and for those parked until all of some tasks have
+    ended of which one is such. Unlike in ``closes_cycle`` a wait that may end early binds nobody.
+    """
+    seen: set[int] = set()
+    stack = [task]
+    while stack:
+        task = stack.pop()
+        if task == other:
+            return True
+        if task not in seen:
+            seen.add(task)
+            stack.extend(_certain_dependencies(forest, task))
+    return False
+
+
+def _certain_dependencies(forest: Forest, task: int) -> Iterator[int]:
+    record = forest.kept(task)  # what a block has staged may yet be undone
+    if record is None:
+        return
+    wait = record.state if isinstance(record.state, Waiting) and not record.abort_requested else None
+    if wait is not None and wait.until is None and not wait.mail and wanted(wait.policy) is None:
+        yield from wait.on
+    yield from forest.ownership.holds(task)
+
+
 def _is_foreign(forest: Forest, waiter: int, task: int) -> bool:
     record = forest.get(task)
     return record is not None and record.owner != waiter
@@ -250,6 +312,7 @@ def _is_foreign(forest: Forest, waiter: int, task: int) -> bool:
 
 def _dependencies(forest: Forest, task: int) -> Iterator[int]:
     record = forest.get(task)
-    if record is not None and isinstance(record.state, Waiting) and record.state.until is None:
-        yield from record.state.on
+    wait = None if record is None or not isinstance(record.state, Waiting) else record.state
+    if wait is not None and wait.until is None and not wait.mail:
+        yield from wait.on
     yield from forest.ownership.holds(task)

@@ -13,10 +13,13 @@ from ..conversation.settings import RetryPolicy, Settings
 from ..models import AssistantMessage, Done, ErrorInfo, Event, Model, ModelRequest, Partial
 from ..task.run import Run
 from .registry import Registry, Resolved
-from .responses import broken_off, said, storable
+from .responses import broken_off, failure_text, said, storable
 from .stopping import told_to_stop
 
 log = structlog.get_logger("perdure.agent")
+
+GOLDEN = 0.6180339887
+"""Multiples of it spread evenly between whole numbers."""
 
 
 async def agent_of(run: Run[Any]) -> Resolved:
@@ -74,10 +77,26 @@ def seconds(ms: int | None) -> float | None:
 
 def may_retry(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> bool:
     """Whether a failed attempt (counted from 1) is followed by another."""
-    return policy.enabled and error is not None and error.retryable and attempt <= policy.max_retries
+    if not policy.enabled or error is None or not error.retryable:
+        return False
+    return attempt <= policy.max_retries and (error.retry_after_ms or 0) <= policy.max_wait_ms
 
 
-def retry_delay(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> int:
-    """Decide how long to wait after a failed attempt, in ms: doubling up to a cap, and never less than asked for."""
+def retry_delay(policy: RetryPolicy, attempt: int, error: ErrorInfo | None, task: int = 0) -> int:
+    """Decide how long to wait after a failed attempt, in ms: doubling up to a cap, and never less than asked for.
+
+    The id of a ``task`` decides its share of the jitter, so that it is the same again after a crash.
+    """
     backoff: int = min(policy.base_delay_ms * 2 ** (attempt - 1), policy.max_delay_ms)
-    return max(backoff, (error.retry_after_ms or 0) if error is not None else 0)
+    spread = task * GOLDEN % 1.0
+    return max(round(backoff * (1 + policy.jitter * spread)), (error.retry_after_ms or 0) if error is not None else 0)
+
+
+def why_given_up(policy: RetryPolicy, message: AssistantMessage) -> str:
+    """Say why there is no answer and no other attempt."""
+    error = message.error
+    asked = 0 if error is None else error.retry_after_ms or 0
+    if asked <= policy.max_wait_ms:
+        return failure_text(message)
+    wait, most = (f"{ms / 1_000:,.0f} s" for ms in (asked, policy.max_wait_ms))
+    return f"{failure_text(message)} (the provider asks to wait {wait}; {most} are allowed)"

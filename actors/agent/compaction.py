@@ -244,7 +244,7 @@ async def _without_summary(
     if error is not None and error.kind == "overflow" and state.piece > MIN_PIECE:
         tx.goto(msgspec.structs.replace(state, piece=max(MIN_PIECE, state.piece // 2)))
     elif may_retry(policy, state.attempt, error):
-        at = run.now() + retry_delay(policy, state.attempt, error)
+        at = run.now() + retry_delay(policy, state.attempt, error, run.id)
         await _show(tx, run, attempt=state.attempt + 1, retry={"at": at, "error": failure_text(message)})
         await tx.wait(until=at, then=msgspec.structs.replace(state, attempt=state.attempt + 1))
     else:

@@ -48,7 +48,7 @@ from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import deferred, room, rounds
-from .asking import agent_of, ask, may_retry, retry_delay, seconds
+from .asking import agent_of, ask, may_retry, retry_delay, seconds, why_given_up
 from .compaction import CompactionInput, CompactionReason, create_compaction
 from .failover import fails_over, model_for
 from .fitting import fit_results
@@ -315,7 +315,8 @@ async def _conclude(
         elif fails_over(run, live, agent, model.name, message.error):
             tx.goto(Generation.Prepare(compacted=state.compacted))
         else:
-            text = room.too_long(failure_text(message), view) if room.overflows(message) else failure_text(message)
+            why = why_given_up(settings.retry, message)
+            text = room.too_long(why, view) if room.overflows(message) else why
             await _give_up(tx, run, "model_error", text)
             tx.fail(text, result=GenerationOutcome(entry_id=entry))
 
@@ -365,7 +366,7 @@ async def _retry(
     tx: RunTx, run: Run[None], state: Generation.Request, policy: RetryPolicy, error: ErrorInfo | None
 ) -> None:
     attempt = state.attempt
-    at = run.now() + retry_delay(policy, attempt, error)
+    at = run.now() + retry_delay(policy, attempt, error, run.id)
     live = await tx.doc(LiveDoc, run.conversation_id)
     live["generation"] = {"attempt": attempt, "retry": {"at": at, "error": error.message if error else ""}}
     await tx.wait(until=at, then=Generation.Prepare(attempt=attempt + 1, compacted=state.compacted))

@@ -1,6 +1,9 @@
 """What can go wrong with conversations, and what state each leaves behind."""
 
 from ...chord.errors import PerdureError
+from ..session.errors import InboxFull
+
+__all__ = ["ConversationBusy", "InboxFull", "RequestIdReused", "SubmissionTooLarge", "Unanswered"]
 
 
 class ConversationBusy(PerdureError):
@@ -9,21 +12,6 @@ class ConversationBusy(PerdureError):
 
 class SubmissionTooLarge(PerdureError):
     """The content exceeds ``Settings.max_submission_bytes``. Nothing was stored."""
-
-
-class InboxFull(PerdureError):
-    """As much waits in a conversation's inbox as ``Settings`` allow. Nothing was stored: send it again when some of it is done.
-
-    ``count`` submissions wait there; with this one, ``size`` bytes would.
-    """
-
-    def __init__(self, conversation_id: int, count: int, size: int) -> None:
-        super().__init__(
-            f"the inbox of conversation {conversation_id} is full: {count:,} wait, {size:,} bytes with this one"
-        )
-        self.conversation_id = conversation_id
-        self.count = count
-        self.size = size
 
 
 class RequestIdReused(PerdureError):

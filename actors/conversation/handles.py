@@ -11,13 +11,14 @@ from typing import Any, Literal, cast
 import msgspec
 
 from ...chord import Watch
-from ...storage.contract import ConversationQuery, Cursor, EntryQuery, Page
+from ...storage.contract import ConversationQuery, Cursor, EntryQuery, MessageQuery, Page
 from ...storage.records import (
     ROOT_CONVERSATION_ID,
     ContextEdit,
     ConversationRecord,
     EntryRecord,
     JsonObject,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
 )
@@ -33,7 +34,9 @@ from ..session.forks import visible_entry
 from ..session.publication import Publication
 from ..session.read import between_commits, snapshot, snapshot_as_of
 from ..session.tx import Entry
+from ..session.waits import refuse_wait_for, refuse_wait_for_idle
 from ..session.watch import watch_document
+from ..task.graph import TaskGraph
 from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .budget import Budget, BudgetDoc, BudgetState, SessionBudgetDoc, set_budget
@@ -140,9 +143,11 @@ class Submission(_Handle):
     async def wait(self) -> Settled:
         """Wait until it is settled. Cancelling this only ends the waiting.
 
-        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call.
+        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call. Raises
+        WaitCycle in the code of a task, such as a tool, that the answering run waits for.
         """
         core = await self._core()
+        await self._refuse_cycle(core)
         record = cast("SubmissionRecord", await core.settled(SubmissionRecord, self.id))
         if record.answer is None:
             return Settled(record)
@@ -150,6 +155,13 @@ class Submission(_Handle):
         assert entry is not None
         assert entry.model is not None
         return Settled(record, Answer(entry, cast("AssistantMessage", from_json(entry.model[0]))))
+
+    async def _refuse_cycle(self, core: SessionCore) -> None:
+        """Refuse to wait where the run that is under way, which must end first, cannot end before the waiting code."""
+        record = await core.row(SubmissionRecord, self.id)
+        live = None if record is None or record.settled else await snapshot(core, LiveDoc, record.conversation_id)
+        if live and "run" in live:
+            refuse_wait_for(core.forest, [live["run"]["taskId"]])
 
 
 class Conversation(_Handle):
@@ -291,26 +303,33 @@ class Conversation(_Handle):
         return Conversation(self._services, self._session, record.id)
 
     async def abort(self, *, background: bool = False) -> None:
-        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle.
+        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle. Queued writes stay.
 
-        ``background`` also aborts background work, and waits for its end. Queued writes stay.
+        ``background`` aborts everything that lives below now, across all boundaries, and returns when that has ended.
+        What begins later is neither aborted nor waited for then.
         """
         core = await self._core()
         await self._exists(core)
         async with Commit(core, lambda: Tx(core, self.id)) as tx:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
-            for task in list(_live_work(core, self.id, background=background)):
+            reached = list(_live_work(core, self.id, background=background))
+            for task in reached:
                 await tx.mark_task(task)
-        await self.wait_for_idle(background=background)
+        if background:
+            refuse_wait_for(core.forest, reached)
+            await until(core, lambda: not any(core.forest.is_live(task) for task in reached))
+        else:
+            await self.wait_for_idle()
 
     async def wait_for_idle(self, *, background: bool = False) -> None:
         """Return when no foreground work lives in or below this conversation, with ``background`` no work at all.
 
-        Raises UnknownRecord, SessionFailed.
+        Raises UnknownRecord, SessionFailed, and WaitCycle in the code of a task that is part of that work.
         """
         core = await self._core()
         await self._exists(core)
+        refuse_wait_for_idle(core.forest, [self.id])
         await until(core, lambda: not any(_live_work(core, self.id, background=background)))
 
     async def context(self, *, at: int | None = None) -> ContextView:
@@ -410,11 +429,12 @@ async def until(core: SessionCore, done: Callable[[], bool]) -> None:
 
     dispose = core.subscribe(published, changed.set)
     try:
-        while True:
-            changed.clear()
-            if await between_commits(core, done):
-                return
-            await changed.wait()
+        with core.use:
+            while True:
+                changed.clear()
+                if await between_commits(core, done):
+                    return
+                await changed.wait()
     finally:
         dispose()
 
@@ -507,9 +527,40 @@ class Session(_Handle):
         core = await self._core()
         return await between_commits(core, core.forest.all_kept)
 
-    async def wait_for_idle(self) -> None:
-        """Return when no foreground work lives anywhere in the session."""
+    async def messages(
+        self, query: MessageQuery | None = None, limit: int = 100, cursor: Cursor | None = None
+    ) -> Page[MessageRecord]:
+        """Page the session's messages: its tasks' inboxes, its outbox, receipts and dead letters."""
         core = await self._core()
+        await core.drained()
+        return await core.storage.scan_messages(core.key, query or MessageQuery(), limit, cursor)
+
+    async def dead_letters(self, limit: int = 100, cursor: Cursor | None = None) -> Page[MessageRecord]:
+        """Page what nobody will receive, oldest first; a record's ``reason`` says why."""
+        return await self.messages(MessageQuery(status="dead"), limit, cursor)
+
+    async def drop_dead_letters(self, ids: Iterable[int]) -> int:
+        """Delete dead letters; tell how many of the ids were some."""
+        core = await self._core()
+        async with Commit(core, lambda: Tx(core)) as tx:
+            found = [await tx.message(number) for number in {*ids}]
+            dead = [record for record in found if record is not None and record.status == "dead"]
+            for record in dead:
+                tx.delete_message(record)
+        return len(dead)
+
+    async def task_graph(self) -> JsonObject:
+        """Read the live tasks as one JSON value, by decimal id: owners, states, waits, blocked reasons (see ``task.graph``)."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).read()
+
+    async def watch_tasks(self) -> Watch:
+        """Watch that value, with the exact operations of each commit."""
+        return await (await self._core()).part(TaskGraph, TaskGraph).watch()
+
+    async def wait_for_idle(self) -> None:
+        """Return when no foreground work lives anywhere in the session. Raises SessionFailed, WaitCycle."""
+        core = await self._core()
+        refuse_wait_for_idle(core.forest, core.forest.ownership.roots())
         await until(
             core, lambda: not any(core.forest.ownership.has_work(root) for root in core.forest.ownership.roots())
         )

@@ -151,7 +151,7 @@ async def _admit(
     inbox = await tx.doc(InboxDoc, conversation_id)
     queued = busy or bool(inbox["items"])
     if queued:
-        _check_room(tx.core.services.get(Settings), conversation_id, inbox["items"].to_json(), item)
+        _check_room(tx, conversation_id, inbox["items"].to_json(), item)
     record = tx.put_submission(
         SubmissionRecord(
             id=tx.mint(), conversation_id=conversation_id, type=kind, status="queued", request_id=request_id
@@ -168,11 +168,11 @@ async def _admit(
     return record
 
 
-def _check_room(settings: Settings, conversation_id: int, items: list[JsonObject], item: JsonObject) -> None:
-    count = len(items) + 1
+def _check_room(tx: BaseTx, conversation_id: int, items: list[JsonObject], item: JsonObject) -> None:
+    settings = tx.core.services.get(Settings)
     size = len(msgspec.json.encode(items)) + len(msgspec.json.encode(item))
-    if count > settings.max_queued_submissions or size > settings.max_queued_bytes:
-        raise InboxFull(conversation_id, len(items), size)
+    if len(items) >= settings.max_queued_submissions or size > settings.max_queued_bytes:
+        raise InboxFull(tx.core.key, "conversation", conversation_id, len(items), size)
 
 
 async def _place_item(tx: BaseTx, item: JsonObject) -> None:

@@ -8,12 +8,18 @@ QueueMode = Literal["one-at-a-time", "all"]
 
 
 class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
-    """Durable retries of model requests: at most ``max_retries`` after the first attempt, with doubling delays in ms."""
+    """Durable retries of model requests: at most ``max_retries`` after the first attempt, with doubling delays in ms.
+
+    A delay is up to the part ``jitter`` longer, another one for each task, so that those who failed together do not come
+    back together. A wait that a provider asks for is kept; one longer than ``max_wait_ms`` ends the attempts.
+    """
 
     enabled: bool = True
     max_retries: int = 3
     base_delay_ms: int = 2_000
     max_delay_ms: int = 60_000
+    jitter: float = 0.1
+    max_wait_ms: int = 86_400_000
 
 
 class ProgressPolicy(msgspec.Struct, frozen=True, kw_only=True):
@@ -41,8 +47,9 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
 
     ``extensions`` is the default selection by name (None: all installed). The queue modes say how many queued items of
     one kind a boundary takes. ``max_queued_*`` bound what waits in one conversation's inbox. A run ends (``repetition``)
-    when its last ``max_repeated_rounds`` tool rounds, calls and results, were nothing new. Sizes are in bytes of UTF-8,
-    times in ms.
+    when its last ``max_repeated_rounds`` tool rounds, calls and results, were nothing new. A session that nobody has used
+    for ``idle_after_s`` seconds, and that has nothing to do before a deadline, leaves memory until it is needed again (None:
+    it never does). Sizes are in bytes of UTF-8, times in ms.
     """
 
     extensions: tuple[str, ...] | None = None
@@ -58,3 +65,4 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     max_repeated_rounds: int | None = 50
     max_queued_submissions: int = 1_000
     max_queued_bytes: int = 16_777_216
+    idle_after_s: float | None = 60.0

@@ -25,7 +25,9 @@ PAGE = 256
 class _Kept:
     """A kept active range, what its entries say as far as somebody has asked, and the context that they make."""
 
-    def __init__(self, entries: list[EntryRecord], known: Mapping[int, Decoded] | None = None) -> None:
+    def __init__(self, entries: list[EntryRecord], now: float, known: Mapping[int, Decoded] | None = None) -> None:
+        self.used = now
+        """When somebody last asked for it, in monotonic seconds."""
         self.said = dict(known or {})
         self.move(entries)
 
@@ -124,19 +126,29 @@ class Transcripts:
             async with self._loading:
                 if conversation_id not in self._kept:
                     await self._load(conversation_id)
+        kept.used = self._core.clock.monotonic()
         self._kept[conversation_id] = kept  # behind those that were asked for longer ago
         return kept
+
+    def rest(self, before: float) -> bool:
+        """Forget what nobody has asked for since ``before`` (monotonic seconds); tell whether anything is kept."""
+        for conversation_id in [one for one, kept in self._kept.items() if kept.used <= before]:
+            del self._kept[conversation_id]
+        return bool(self._kept)
 
     async def _load(self, conversation_id: int) -> None:
         record = await self._core.storage.conversation(self._core.key, conversation_id)
         if record is None:
             raise UnknownRecord("conversation", conversation_id)
         self._arrived.clear()
-        kept = await self._inherited(record) or _Kept(await self._read(conversation_id, None))
+        kept = await self._inherited(record) or self._keep(await self._read(conversation_id, None))
         self._kept[conversation_id] = kept
         self._make_room()
         for entry in self._arrived:
             self._add(entry)
+
+    def _keep(self, entries: list[EntryRecord], known: Mapping[int, Decoded] | None = None) -> _Kept:
+        return _Kept(entries, self._core.clock.monotonic(), known)
 
     def _make_room(self) -> None:
         """Keep a few ranges however long they are, and many short ones; the longest unused go first."""
@@ -154,7 +166,7 @@ class Transcripts:
         newest = next((entry for entry in reversed(own) if entry.head is not None), shared[0])
         if _first(newest) < _first(shared[0]):
             return None
-        return _Kept(active_range([*shared, *own], newest), said)
+        return self._keep(active_range([*shared, *own], newest), said)
 
     async def _read(self, conversation_id: int, at: int | None) -> list[EntryRecord]:
         """Read an active range from storage, again if a head comes meanwhile that keeps more."""

@@ -6,6 +6,7 @@ Proved by tests/actors/conversation/test_view.py and test_events.py.
 """
 
 from collections import deque
+from collections.abc import Callable
 from types import TracebackType
 from typing import Any, Self, cast
 
@@ -97,20 +98,38 @@ class Mount:
     def __init__(self, mounts: "Mounts", conversation_id: int, seen: Seen, entries: list[EntryRecord]) -> None:
         self._mounts = mounts
         self._id = conversation_id
-        self._entries = entries
+        self._entries: list[EntryRecord] | None = entries
+        self._used = mounts.clock.monotonic()
         self._seen = seen
         self.watches: dict[object, Watch] = {}
         self._streams: dict[object, Watch] = {}
 
     def published(self, publication: Publication) -> None:
         """Move the view on by one commit."""
-        ops = view_ops(self._id, self._entries, publication)
+        ops = view_ops(self._id, self._active(publication), publication)
         value = apply_immutable(self._seen.view, ops) if ops else self._seen.view
         self._seen, events = derive(self._seen, value, publication)
         if ops:
             _push(self.watches, value, ops)
         if events:
             _push(self._streams, value, events)
+
+    def _active(self, publication: Publication) -> list[EntryRecord]:
+        """Give the active entries, made anew from the view if they rest and the commit has more of them."""
+        if any(entry.conversation_id == self._id for entry in publication.entries):
+            self._used = self._mounts.clock.monotonic()
+            if self._entries is None:
+                self._entries = msgspec.convert(self._seen.view["entries"], list[EntryRecord])
+        return [] if self._entries is None else self._entries
+
+    def rest(self, before: float) -> bool:
+        """Let go of entries that were not needed since ``before`` (monotonic seconds); tell whether some are kept.
+
+        The value stays, which the watchers share.
+        """
+        if self._used <= before:
+            self._entries = None
+        return self._entries is not None
 
     def watch(self) -> Watch:
         """Add a watcher; the mount is dropped with its last one."""
@@ -148,41 +167,60 @@ def _push(watches: dict[object, Watch], value: JsonObject, news: list[Any]) -> N
 
 
 class Mounts:
-    """The mounted conversations of one session."""
+    """The mounted conversations of one session. As long as there are any they outlive passivation."""
 
     def __init__(self, core: SessionCore) -> None:
-        self._core = core
+        self._core: SessionCore | None = core
+        self.clock = core.clock
         self._mounts: dict[int, Mount] = {}
-        core.subscribe(self._published, self._ended)
+        self._dispose: Callable[[], None] | None = None
 
     async def mount(self, conversation_id: int) -> Mount:
         """Give the conversation's mount, built from one committed state. Raises UnknownRecord."""
-        mounted = self._mounts.get(conversation_id)
+        mounted, core = self._mounts.get(conversation_id), self._core
+        assert core is not None, "whoever asks for a mount has the session in memory"
         if mounted is None:
-            async with still(self._core):
-                mounted = self._mounts.get(conversation_id) or await self._build(conversation_id)
+            async with still(core):
+                mounted = self._mounts.get(conversation_id) or await self._build(core, conversation_id)
                 self._mounts[conversation_id] = mounted
+                self._dispose = self._dispose or core.subscribe(self._published, self._ended, moved=self._moved)
         return mounted
 
-    async def _build(self, conversation_id: int) -> Mount:
-        record = await self._core.row(ConversationRecord, conversation_id)
+    async def _build(self, core: SessionCore, conversation_id: int) -> Mount:
+        record = await core.row(ConversationRecord, conversation_id)
         if record is None:
             raise UnknownRecord("conversation", conversation_id)
-        entries = await self._core.part(Transcripts, Transcripts).active(conversation_id)
+        entries = await core.part(Transcripts, Transcripts).active(conversation_id)
         docs = {}
         for doc in BUILT_IN:
-            loaded = await self._core.document(doc, doc.address(conversation_id, None))
+            loaded = await core.document(doc, doc.address(conversation_id, None))
             if loaded is not None:
                 docs[doc.kind] = loaded.tracker.value
         value = {"conversation": msgspec.to_builtins(record), "entries": msgspec.to_builtins(entries), "docs": docs}
-        task = self._core.forest.get(docs.get("pi.live", {}).get("run", {}).get("taskId", 0))
-        seen = begin(value, self._core.seq, held=task is None or isinstance(task.state, Completing))
+        task = core.forest.get(docs.get("pi.live", {}).get("run", {}).get("taskId", 0))
+        seen = begin(value, core.seq, held=task is None or isinstance(task.state, Completing))
         return Mount(self, conversation_id, seen, entries)
 
     def drop(self, conversation_id: int, mount: Mount) -> None:
-        """Forget a mount that nobody watches."""
+        """Forget a mount that nobody watches; with the last one, hear no more of the session."""
         if self._mounts.get(conversation_id) is mount:
             del self._mounts[conversation_id]
+        if not self._mounts and self._dispose is not None:
+            self._dispose()
+            self._dispose = None
+
+    def rest(self, before: float) -> bool:
+        """Let idle mounts rest (see ``session.use.Resting``)."""
+        left = [mount.rest(before) for mount in self._mounts.values()]
+        return any(left)
+
+    def _moved(self, core: SessionCore | None) -> None:
+        """Keep nothing of an incarnation that leaves memory; be the next one's part."""
+        self._core = core
+        if core is None:
+            self.rest(self.clock.monotonic())
+        else:
+            core.part(Mounts, lambda _: self)
 
     def _published(self, publication: Publication) -> None:
         for mount in list(self._mounts.values()):

@@ -82,7 +82,13 @@ class SdkModel(ABC):
             message = answer.message()
         except Exception as error:  # noqa: BLE001  (no failure may leave the stream in any other way than as its end)
             message = answer.failed(from_exception(error, now=self._clock.now()))
-        yield Done(fit(priced(replace(message, duration_ms=self._clock.now() - blank.timestamp))))
+        yield Done(self._final(replace(message, duration_ms=self._clock.now() - blank.timestamp)))
+
+    def _final(self, message: AssistantMessage) -> AssistantMessage:
+        """Price a message, and make it fit to be stored: valid, and without credentials in what is said of a failure."""
+        if message.error is not None:
+            message = replace(message, error=replace(message.error, message=self._clients.hide(message.error.message)))
+        return fit(priced(message))
 
     async def aclose(self) -> None:
         """Close the running loop's connections."""

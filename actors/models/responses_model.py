@@ -16,8 +16,6 @@ from .errors import from_exception
 from .events import Event
 from .messages import AssistantMessage, DeferredHandle
 from .openai_profile import OpenAIProfile
-from .pricing import priced
-from .repair import fit
 from .request import ModelRequest
 from .responses_render import render_responses_request
 from .responses_stream import ResponsesAnswer
@@ -74,7 +72,7 @@ class ResponsesModel(SdkModel):
             message = answer.failed(info)
         if message.deferred is not None:
             return replace(message, deferred=replace(message.deferred, expires_at=handle.expires_at))
-        return fit(priced(message))
+        return self._final(message)
 
     async def cancel(self, handle: DeferredHandle) -> None:
         """Have the vendor stop computing a background response; see `DeferringModel`."""

@@ -6,6 +6,7 @@
     documents, core, tx       mutable JSON; the state of an incarnation; what a commit block stages
     forks                     what a fork shares and what it copies
     commit, read, watch       the way of a commit; reads and watches from outside
+    mailbag, mail, courier    durable messages: what is live, what commits do to them, delivery to other sessions
     storage_actor, timer      group commit; stored deadlines
     actors, directory         the session's actors; how handles find them
 

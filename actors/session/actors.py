@@ -18,20 +18,29 @@ from ...chord import valid_text
 from ...storage.contract import Storage
 from ...storage.records import Batch
 from ...supervisors.restart import Exit
-from ..runtime import Backoff, ChildSpec, Clock, Supervisor
+from ..runtime import Backoff, ChildSpec, Clock, Supervisor, Timer
 from .core import SessionCore
+from .courier import Courier
 from .environment import Hooks, Scheduler, Services
 from .errors import InvalidValue, SessionClosed, SessionFailed
+from .outside import waiting_outside
+from .subscribers import Dormant
 
 R = TypeVar("R")
 
 log = structlog.get_logger("perdure.session")
 
 MAX_KEY_BYTES = 512
-RESTARTS, PERIOD_S = 5, 60.0
-"""A session that fails more often than this is given up until somebody asks for it again."""
-TASK_RESTARTS = 40
-"""Crashes of invocations, over all tasks of a session in the same period, that end the session."""
+RESTARTS, PERIOD_S = 5, 300.0
+"""A session that fails more often than this is given up until somebody asks for it again.
+
+The period is longer than so many of its lives take when one of its tasks crashes in a loop, or the limit would never trip.
+"""
+TASK_RESTARTS, TASK_PERIOD_S = 40, 60.0
+"""Crashes of invocations, over all tasks of a session, that end the session."""
+TASK_BACKOFF = Backoff(first_s=0.02, max_s=1.0)
+BACKOFF = Backoff(first_s=0.05)
+PASSIVATED_AT_ONCE = 100
 
 
 class Environment(msgspec.Struct, kw_only=True):
@@ -46,8 +55,14 @@ class Environment(msgspec.Struct, kw_only=True):
     """Hands a batch to the storage actor."""
     alarm: Callable[[str, int | None], None]
     """Tells the timer a session's earliest deadline, None when it has none."""
+    gave_up: Callable[[str, BaseException | None], None]
+    """Hears of a session that could not be kept alive."""
+    asleep: Callable[[str, int | None], None]
+    """Tells it that a session has left memory: from now on its deadline is storage's to know."""
     caught_up: Callable[[str], Awaitable[None]]
     """Returns once all batches of a session that were handed over are stored."""
+    idle_after_s: Callable[[], float | None] = lambda: None
+    """Tells how long a session stays in memory that nobody uses; None: for ever."""
     undrained: set[str] = msgspec.field(default_factory=set)
     """Sessions whose last incarnation died with commits on their way to storage."""
 
@@ -56,8 +71,12 @@ class Due:
     """Tells a session that a stored deadline has come."""
 
 
+class Sweep:
+    """Tells the supervisor of all sessions that some may have been idle for long enough."""
+
+
 class Replace:
-    """Tells the supervisor of all sessions that the guard of one was killed."""
+    """Tells the supervisor of all sessions that a session is wanted whose guard has ended."""
 
     def __init__(self, key: str) -> None:
         self.key = key
@@ -74,12 +93,10 @@ class CoreFailed:
 class SessionActor(Supervisor):
     """One incarnation of one active session."""
 
-    def __init__(self, key: str, environment: Environment, opened: Callable[[SessionCore], None]) -> None:
-        super().__init__(
-            strategy="one_for_one", intensity=TASK_RESTARTS, period_s=PERIOD_S, backoff=Backoff(first_s=0.02, max_s=1.0)
-        )
+    def __init__(self, key: str, environment: Environment, sessions: "Sessions") -> None:
+        super().__init__(strategy="one_for_one", intensity=TASK_RESTARTS, period_s=TASK_PERIOD_S, backoff=TASK_BACKOFF)
         self._environment = environment
-        self._opened = opened
+        self._sessions = sessions
         self.core = SessionCore(
             key,
             storage=environment.storage,
@@ -89,18 +106,22 @@ class SessionActor(Supervisor):
             write=environment.write,
             alarm=environment.alarm,
             failed=self._core_failed,
+            used=sessions.used,
         )
         self._scheduler = environment.make_scheduler(self.core, self)
         self.core.scheduler = self._scheduler
+        self._courier = Courier(self.core, self.system.random)
 
     async def on_start(self) -> None:
         """Load what is stored, once the last incarnation's commits are, and go on with it."""
         if self.core.key in self._environment.undrained:
             await self._environment.caught_up(self.core.key)
             self._environment.undrained.discard(self.core.key)
-        await self.core.load()
+        with waiting_outside(self):
+            await self.core.load()
         self._scheduler.resume()
-        self._opened(self.core)
+        self._courier.start()
+        self._sessions.opened(self.core)
 
     def on_receive(self, message: Any) -> None:
         """Take deadlines and the death of the core."""
@@ -122,6 +143,7 @@ class SessionActor(Supervisor):
             self.core.fail(ended.cause)
         else:
             self.core.seal()
+        self._courier.stop()
         self._scheduler.signal()
         return super()._end_children(kill=kill)
 
@@ -146,13 +168,13 @@ class Guard(Supervisor):
 
     def __init__(self, key: str, environment: Environment, sessions: "Sessions") -> None:
         spec = ChildSpec(
-            f"session:{key}", SessionActor, (key, environment, sessions.opened), restart="transient", shutdown_s=None
+            f"session:{key}", SessionActor, (key, environment, sessions), restart="transient", shutdown_s=None
         )
         super().__init__(
             strategy="one_for_one",
             intensity=RESTARTS,
             period_s=PERIOD_S,
-            backoff=Backoff(first_s=0.05),
+            backoff=BACKOFF,
             children=(spec,),
         )
         self._key = key
@@ -164,7 +186,7 @@ class Guard(Supervisor):
 
 
 class Sessions(Supervisor):
-    """Activates sessions and knows their current incarnations (see ``directory.Directory``)."""
+    """Activates sessions, knows their current incarnations (see ``directory.Directory``), and passivates idle ones."""
 
     def __init__(self, environment: Environment) -> None:
         super().__init__(strategy="one_for_one", intensity=RESTARTS, period_s=PERIOD_S)
@@ -173,6 +195,10 @@ class Sessions(Supervisor):
         self._opening: dict[str, asyncio.Future[SessionCore]] = {}
         self._ended: dict[str, asyncio.Future[None]] = {}
         """Sessions that are kept from being activated until something is done."""
+        self.given_up: dict[str, BaseException | None] = {}
+        """Sessions whose guards have given up, and why. They stay down until somebody asks for them."""
+        self._dormant = Dormant()
+        self._sweep: Timer | None = None
         self._ending = False
 
     async def core(self, key: str) -> SessionCore:
@@ -180,23 +206,33 @@ class Sessions(Supervisor):
 
         Raises SessionClosed when all sessions end, SessionFailed when this one cannot be brought back.
         """
-        core = self._cores.get(key)
-        if core is not None and core.usable:
-            return core
-        while key in self._ended:
-            await asyncio.shield(self._ended[key])
-        if self._ending:
-            raise SessionClosed("the system is closing")
+        while True:
+            core = self._cores.get(key)
+            if core is not None and core.usable:
+                core.use.note()
+                return core
+            if key in self._ended:
+                await asyncio.shield(self._ended[key])
+            elif self._ending or not self.actor_ref.is_alive():
+                raise SessionClosed("the system is closing")
+            else:
+                await asyncio.shield(self._open(key))
+
+    def _open(self, key: str) -> asyncio.Future[SessionCore]:
         opening = self._opening.get(key)
         if opening is None:
             opening = self._opening[key] = asyncio.get_running_loop().create_future()
             self._activate(key)
-        return await asyncio.shield(opening)
+        return opening
 
     async def end(self, key: str, then: Callable[[], Awaitable[R]]) -> R:
         """Stop a session's actors, and let nobody activate it again before ``then`` is done."""
         while key in self._ended:
             await asyncio.shield(self._ended[key])
+        self._dormant.end(key)
+        return await self._stop_session(key, then)
+
+    async def _stop_session(self, key: str, then: Callable[[], Awaitable[R]]) -> R:
         done = self._ended[key] = asyncio.get_running_loop().create_future()
         try:
             if f"guard:{key}" in self.children():
@@ -216,6 +252,9 @@ class Sessions(Supervisor):
     def opened(self, core: SessionCore) -> None:
         """Take note of a session's new incarnation."""
         self._cores[core.key] = core
+        self.given_up.pop(core.key, None)
+        self._dormant.wake(core)
+        core.use.note()
         opening = self._opening.pop(core.key, None)
         if opening is not None and not opening.done():
             opening.set_result(core)
@@ -233,34 +272,103 @@ class Sessions(Supervisor):
         for core in list(self._cores.values()):
             core.fail(cause)
 
+    async def drain(self) -> None:
+        """Have no session start a phase any more; return when all phases that run have ended."""
+        schedulers = [core.scheduler for core in self._cores.values()]
+        await asyncio.gather(*(one.drain() for one in schedulers if one is not None))
+
     def active(self) -> list[SessionCore]:
         """List the living incarnations."""
         return list(self._cores.values())
 
     def on_child_ended(self, child_id: str, reason: Exit) -> None:
-        """A guard that has given up tells whoever waits for its session why; one that was killed is replaced."""
+        """Whoever waits for the session of a guard that has given up is told why; one that was killed is replaced.
+
+        So is one that had been stopped when somebody asked for its session.
+        """
         key = child_id.removeprefix("guard:")
         self.lost(key, reason)
-        if reason.kind == "killed" and not self._ending:
+        if not self._ending and (reason.kind == "killed" or (key in self._opening and not reason.abnormal)):
             self.actor_ref.tell(Replace(key))  # its place is free when this has returned
             return
+        if reason.abnormal:
+            self.given_up[key] = reason.cause
+            self._environment.gave_up(key, reason.cause)
         opening = self._opening.pop(key, None)
         if opening is not None and not opening.done():
             opening.set_exception(SessionFailed(key, reason.cause))
             opening.exception()
 
-    def on_receive(self, message: Any) -> None:
-        """Start another guard in the place of one that was killed."""
-        if isinstance(message, Replace) and not self._ending:
+    def on_receive(self, message: Any) -> Any:
+        """Start another guard in the place of one that has ended; passivate idle sessions."""
+        if isinstance(message, Replace) and not self._ending and message.key not in self._ended:
             self._activate(message.key)
+        return self._passivate_idle() if isinstance(message, Sweep) else None
 
     def _end_children(self, *, kill: bool) -> Coroutine[Any, Any, None] | None:
         self._ending = True
+        if self._sweep is not None:
+            self._sweep.cancel()
+        self._dormant.end_all()
         for key, opening in list(self._opening.items()):
             if not opening.done():
                 opening.set_exception(SessionClosed(f"session {key!r} was not opened: the system is closing"))
                 opening.exception()
         return super()._end_children(kill=kill)
+
+    # --- passivation
+
+    def used(self) -> None:
+        """Take note that some session is used at this moment: see later whether it still is. One timer serves all."""
+        idle_after_s = self._environment.idle_after_s()
+        if self._sweep is None and idle_after_s is not None and not self._ending:
+            self._sweep_in(idle_after_s)
+
+    def _sweep_in(self, delay_s: float) -> None:
+        self._sweep = self.clock.call_later(delay_s, self._say_sweep)
+
+    def _say_sweep(self) -> None:
+        if self.actor_ref.is_alive():
+            self.actor_ref.tell(Sweep())
+
+    async def _passivate_idle(self) -> None:
+        """Passivate who has been idle for long enough, a few at a time, and let others rest.
+
+        Whoever is busy makes itself heard when it no longer is. So the timer is set again only for what is idle already.
+        """
+        self._sweep = None
+        idle_after_s = self._environment.idle_after_s()
+        if idle_after_s is None:
+            return
+        before = self.clock.monotonic() - idle_after_s
+        idle = [core for core in self._cores.values() if self._may_leave(core, before)]
+        for start in range(0, len(idle), PASSIVATED_AT_ONCE):
+            some = idle[start : start + PASSIVATED_AT_ONCE]
+            await asyncio.gather(*(self._passivate(core, before) for core in some))
+        self._sweep_again(before)
+
+    def _may_leave(self, core: SessionCore, before: float) -> bool:
+        return core.idle and core.use.last <= before and core.key not in self._ended
+
+    def _sweep_again(self, before: float) -> None:
+        """Set the timer for the first of those who are idle already."""
+        cores = self._cores.values()
+        rested = [core.use.last for core in cores if core.idle]
+        rested += [self.clock.monotonic() for core in cores if core.rest(before)]
+        if rested and self._sweep is None:
+            self._sweep_in(max(0.0, min(rested) - before))
+
+    async def _passivate(self, core: SessionCore, before: float) -> None:
+        """Let a session leave memory if it is idle. From looking to refusing new commits there is no step of the loop."""
+        if self._may_leave(core, before):
+            core.seal()
+            self._dormant.keep(core)
+            self._environment.asleep(core.key, core.forest.deadline())
+            await self._stop_session(core.key, _nothing)
+
+
+async def _nothing() -> None:
+    """Nothing has to be done before a passivated session may come back."""
 
 
 def check_key(key: str) -> str:

@@ -11,7 +11,7 @@ from typing import Any
 import msgspec
 
 from ...chord import InvalidJson, copy_json, valid_text
-from ...storage.records import ContextEdit, Json, JsonObject
+from ...storage.records import MAX_ID, ContextEdit, Json, JsonObject
 from .errors import InvalidValue
 
 MAX_TIME_MS = 2**63 - 1
@@ -54,6 +54,13 @@ def whole(what: str, value: Any) -> int:
     """Give a whole number that is not negative. Raises InvalidValue."""
     if type(value) is not int or not 0 <= value <= MAX_TIME_MS:
         raise InvalidValue(f"{what} must be a whole number from 0, got: {value!r}")
+    return value
+
+
+def reference(value: Any) -> int:
+    """Give the id of a task that need not exist. Raises InvalidValue for what can be nobody's."""
+    if type(value) is not int or not 0 < value <= MAX_ID:
+        raise InvalidValue(f"a task's id is a whole number from 1 to {MAX_ID}, got: {value!r}")
     return value
 
 

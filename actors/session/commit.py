@@ -23,6 +23,8 @@ from ...storage.records import (
     DocumentRecord,
     DocumentRetire,
     Faulted,
+    MessageDelete,
+    MessageRecord,
     Orphaned,
     TaskRecord,
     Terminal,
@@ -33,6 +35,7 @@ from .core import MAX_UNDURABLE_WRITES, SessionCore
 from .directory import Directory
 from .documents import Address, Open, content
 from .errors import SessionClosed, SessionFailed
+from .mail import end_mail
 from .publication import DocumentChanged, Publication
 from .tx import BaseTx
 
@@ -154,6 +157,7 @@ async def _call_hooks(tx: BaseTx, settlement: Settlement) -> None:
         if isinstance(record.state.outcome, Faulted | Orphaned) and tx.clean_up:
             await _clean_up(tx, record)
         await tx.retire_documents_of(record.id)
+        await end_mail(tx, record.id)
         tx.ended.append(record.id)
 
 
@@ -182,7 +186,7 @@ class _Prepared(msgspec.Struct):
 
 def _prepare(tx: BaseTx, copies: Iterable[DocumentCopy | DocumentCreate]) -> _Prepared:
     """Turn drafts into stored content. Raises what a definition's ``checkpoint_when`` raises."""
-    done = _Prepared([*tx.rows.values(), *copies])
+    done = _Prepared([*tx.rows.values(), *(MessageDelete(id=deleted) for deleted in tx.deleted), *copies])
     for address, one in tx.closed:
         _prepare_document(done, one)
         _prepare_retirement(done, address, one.loaded.record)
@@ -230,6 +234,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     core.seq += 1
     for conversation in tx.created:
         core.remember(conversation)
+    core.mail.change((row for row in tx.rows.values() if isinstance(row, MessageRecord)), tx.deleted)
     for task in tx.ended:
         core.task_documents.pop(task, None)
         core.recovered.discard(task)
@@ -240,8 +245,8 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     for address, one in prepared.adopt:
         _adopt(core, address, one)
     core.copied.update(dict.fromkeys(tx.copies, core.seq))
-    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.forest.wake())
-    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents))
+    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.next_wake())
+    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted)))
 
 
 def _adopt(core: SessionCore, address: Address, one: Open) -> None:

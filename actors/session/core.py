@@ -12,8 +12,6 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import Any, TypeVar, cast
 
-import structlog
-
 from ...chord import Tracker
 from ...storage.contract import DocumentQuery, Storage
 from ...storage.errors import StorageError
@@ -22,6 +20,7 @@ from ...storage.records import (
     ConversationRecord,
     DocumentRecord,
     JsonObject,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
     TaskScope,
@@ -35,15 +34,16 @@ from .environment import Hooks, Scheduler, Services
 from .errors import SessionClosed, SessionFailed, UnknownRecord
 from .gate import Gate
 from .line import Line
+from .mailbag import Mailbag
 from .pending import Pending, Row
 from .publication import Publication
 from .reads import Reads
-
-log = structlog.get_logger("perdure.session")
+from .subscribers import Listener, Moved, Subscribers, Subscription
+from .use import Resting, Use
+from .waits import refuse_wait_for
 
 R = TypeVar("R", bound=Row)
 P = TypeVar("P")
-Listener = Callable[[Publication], None]
 Settled = TaskRecord | SubmissionRecord
 
 MAX_UNDURABLE_WRITES = 5_000
@@ -67,16 +67,19 @@ class SessionCore:
         write: Callable[["SessionCore", Batch], None],
         alarm: Callable[[str, int | None], None] = lambda key, when: None,
         failed: Callable[[BaseException | None], None] = lambda cause: None,
+        used: Callable[[], object] = lambda: None,
     ) -> None:
         self.key = key
-        self.storage = cast("Storage", Reads(storage, self._unreadable))
+        self.use = Use(clock, used)
+        self.storage = cast("Storage", Reads(storage, self.use, self._unreadable))
         self.clock = clock
         self.services = services
         self.hooks = hooks
-        self.line = Line()
-        self.gate = Gate(0)
+        self.line = Line(self.use.note)
+        self.gate = Gate(0, self.use)
         self.forest = Forest()
         self.pending = Pending()
+        self.mail = Mailbag()
         self.scheduler: Scheduler | None = None
         self.seq = 0
         """The newest admitted commit."""
@@ -99,8 +102,7 @@ class SessionCore:
         self._failed = failed
         self._conversations: dict[int, ConversationRecord] = {}
         self._unpublished: deque[Publication] = deque()
-        self._listeners: dict[object, Listener] = {}
-        self._ends: dict[object, Callable[[], None]] = {}
+        self.subscribers = Subscribers()
         self._waiting: dict[int, list[asyncio.Future[Settled]]] = {}
         self._failure: Callable[[], Exception] | None = None
         self._parts: dict[type[Any], Any] = {}
@@ -120,6 +122,7 @@ class SessionCore:
             self.forest.put(record)
             self.recovered.add(record.id)
         await self._note_ends()
+        await self._load_mail()
         self.forest.checkpoint()
         self.tell_deadline()
 
@@ -130,6 +133,13 @@ class SessionCore:
             record = await self.storage.task(self.key, task)
             if record is not None and has_completed(record):
                 self.forest.completed(task)
+
+    async def _load_mail(self) -> None:
+        messages = await self.storage.live_messages(self.key)
+        self.mail.change(messages, ())
+        for message in messages:
+            if message.status == "queued":
+                self.forest.count_mail(message.task_id, 1)
 
     def fail(self, cause: BaseException | None) -> None:
         """Die: everything that waits for this incarnation, now or later, gets SessionFailed. Again is harmless."""
@@ -153,6 +163,31 @@ class SessionCore:
         self._end(self._closed)
 
     @property
+    def idle(self) -> bool:
+        """Whether nobody is inside, nothing is under way and nothing has to be done before a deadline that lies ahead.
+
+        What is idle may be sealed and dropped in the same step of the loop, and nobody can tell.
+        """
+        return (
+            self.usable
+            and not self.use.inside
+            and not self.line.held
+            and not self._unpublished
+            and self.seq == self.gate.durable
+            and (self.scheduler is None or self.scheduler.idle)
+            and self._sleeps()
+        )
+
+    def _sleeps(self) -> bool:
+        wake = self.next_wake()
+        return wake is None or wake > self.clock.now()
+
+    def rest(self, before: float) -> bool:
+        """Let go of what upper rooms have not used since ``before`` (monotonic seconds); tell whether more may go later."""
+        left = [part.rest(before) for part in self._parts.values() if isinstance(part, Resting)]
+        return any(left)
+
+    @property
     def usable(self) -> bool:
         """Whether nothing has ended this incarnation yet."""
         return self._failure is None
@@ -169,7 +204,6 @@ class SessionCore:
         self._dead = True
         self._failure = failure
         self._unpublished.clear()
-        self._listeners.clear()
         self.gate.fail(failure)
         self.line.fail(failure)
         for waiter in [one for waiters in self._waiting.values() for one in waiters]:
@@ -178,9 +212,7 @@ class SessionCore:
         self._waiting.clear()
         if self.scheduler is not None:
             self.scheduler.signal()
-        for end in list(self._ends.values()):
-            end()
-        self._ends.clear()
+        self.subscribers.end()
 
     def part(self, kind: type[P], make: Callable[["SessionCore"], P]) -> P:
         """Give an upper room's in-memory part of this incarnation, making it at first use."""
@@ -207,6 +239,8 @@ class SessionCore:
             return await self.storage.task(self.key, id)  # type: ignore[return-value]
         if kind is SubmissionRecord:
             return await self.storage.submission(self.key, id)  # type: ignore[return-value]
+        if kind is MessageRecord:
+            return await self.storage.message(self.key, id)  # type: ignore[return-value]
         found = await self.storage.entry(self.key, id)
         return None if found is None else found[0]  # type: ignore[return-value]
 
@@ -329,21 +363,30 @@ class SessionCore:
         await self.gate.wait(self.seq)
 
     async def settled(self, kind: type[Settled], id: int) -> Settled:
-        """Return a task's or submission's final record once it is durable. Raises UnknownRecord, SessionFailed."""
+        """Return a task's or submission's final record once it is durable.
+
+        Raises UnknownRecord, SessionFailed, and WaitCycle in the code of a task that must end first.
+        """
         self.check()
         self.line.refuse_reentry()
         waiter: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(id, []).append(waiter)
         try:
-            await self.drained()
-            record = await self.row(kind, id)
-            if record is None:
-                raise UnknownRecord(kind.__name__.removesuffix("Record").lower(), id)
-            if is_settled(record) and not waiter.done() and id not in self.pending.rows:
-                return record
-            return await waiter
+            with self.use:
+                return await self._settled(kind, id, waiter)
         finally:
             self._unwait(id, waiter)
+
+    async def _settled(self, kind: type[Settled], id: int, waiter: asyncio.Future[Settled]) -> Settled:
+        await self.drained()
+        record = await self.row(kind, id)
+        if record is None:
+            raise UnknownRecord(kind.__name__.removesuffix("Record").lower(), id)
+        if is_settled(record) and not waiter.done() and id not in self.pending.rows:
+            return record
+        if kind is TaskRecord:
+            refuse_wait_for(self.forest, [id])
+        return await waiter
 
     def _unwait(self, id: int, waiter: "asyncio.Future[Settled]") -> None:
         waiters = self._waiting.get(id)
@@ -363,6 +406,10 @@ class SessionCore:
         self._write(self, batch)
         self.tell_deadline()
 
+    def next_wake(self) -> int | None:
+        """Tell when the session must be active without being asked: 0 for now, a stored deadline in ms, or never."""
+        return 0 if self.mail.outgoing else self.forest.wake()
+
     def tell_deadline(self, *, again: bool = False) -> None:
         """Have the timer know the session's earliest deadline, unless that is what it was told last."""
         deadline = self.forest.deadline()
@@ -380,15 +427,12 @@ class SessionCore:
         self.gate.advance(seq)
         while self._unpublished and self._unpublished[0].seq <= seq:
             self._publish(self._unpublished.popleft())
+        self.use.note()
 
     def _publish(self, publication: Publication) -> None:
         if self._waiting:
             self._answer([*publication.tasks, *publication.submissions])
-        for listener in list(self._listeners.values()):
-            try:
-                listener(publication)
-            except Exception:
-                log.exception("listener_failed", session=self.key, seq=publication.seq)
+        self.subscribers.publish(self.key, publication)
 
     def _answer(self, records: list[Settled]) -> None:
         for record in records:
@@ -397,22 +441,21 @@ class SessionCore:
                     if not waiter.done():
                         waiter.set_result(record)
 
-    def subscribe(self, listener: Listener, ended: Callable[[], None] = lambda: None) -> Callable[[], None]:
+    def subscribe(
+        self, listener: Listener, ended: Callable[[], None] = lambda: None, *, moved: Moved | None = None
+    ) -> Callable[[], None]:
         """Call ``listener`` with every later publication, ``ended`` when this incarnation ends. Returns a disposer.
 
-        When it has ended already ``ended`` is called soon.
+        When it has ended already ``ended`` is called soon. With ``moved`` the subscription outlives passivation: it is
+        called with None then, and with the next incarnation before that has published anything. None of the three may
+        keep an incarnation in memory that has left it.
         """
-        token = object()
+        one = Subscription(listener, ended, moved)
         if self._dead:
             asyncio.get_running_loop().call_soon(ended)
-        self._listeners[token] = listener
-        self._ends[token] = ended
-
-        def dispose() -> None:
-            self._listeners.pop(token, None)
-            self._ends.pop(token, None)
-
-        return dispose
+        else:
+            self.subscribers.add(one)
+        return one.dispose
 
 
 def parent_of(record: ConversationRecord | TaskRecord) -> int | None:

@@ -1,9 +1,13 @@
 """How handles find the actor behind an id, whichever incarnation of it is alive."""
 
+from contextvars import ContextVar
 from typing import Protocol
 
 from .core import SessionCore
 from .environment import Services
+
+at_work: ContextVar[bool] = ContextVar("perdure_at_work", default=False)
+"""Set in the code of tasks: a system that drains refuses whoever comes from outside, not them."""
 
 
 class Directory(Protocol):

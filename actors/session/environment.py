@@ -46,6 +46,10 @@ class Scheduler(Protocol):
     def waiting(self) -> bool:
         """Whether it wants to look at tasks in the next commit, whatever that changes."""
 
+    @property
+    def idle(self) -> bool:
+        """Whether no invocation runs and nothing is about to be decided."""
+
     def reserve(self, tx: Any, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
 
@@ -54,6 +58,9 @@ class Scheduler(Protocol):
 
     def signal(self) -> None:
         """Ask all invocations to end, and start none any more: the session closes, or has failed."""
+
+    async def drain(self) -> None:
+        """Start no phase any more; return when the phases that run have ended."""
 
     def resume(self) -> None:
         """Look at every live task: the session has just been opened."""

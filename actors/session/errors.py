@@ -24,6 +24,10 @@ class LineReentry(PerdureError):
     """A commit block of a session was entered from inside another one of the same session. The inner did nothing."""
 
 
+class WaitCycle(PerdureError):
+    """A task's code waited in memory for something that cannot end before that task does. Nothing was changed."""
+
+
 class ReadAfterWrite(PerdureError):
     """A scan was asked for after the commit block had written records, which the scan could not see."""
 
@@ -60,6 +64,37 @@ class OwnershipRefused(PerdureError):
 
 class DocumentMismatch(PerdureError):
     """A document definition does not fit what is stored: scope, policies, or a newer version. Nothing was changed."""
+
+
+class InboxFull(PerdureError):
+    """As much waits for a task, or in a conversation, as may. Nothing was stored: send it again when some of it is done.
+
+    ``receiver`` is the id of the task or conversation; ``count`` wait there. Where bytes are limited too, ``size`` is what
+    would wait with this one.
+    """
+
+    def __init__(self, session: str, kind: str, receiver: int, count: int, size: int | None = None) -> None:
+        bytes_ = "" if size is None else f", {size:,} bytes with this one"
+        super().__init__(
+            f"{kind} {receiver} of session {session!r} has {count:,} messages waiting{bytes_}; send this one again later"
+        )
+        self.session = session
+        self.receiver = receiver
+        self.count = count
+        self.size = size
+
+
+class Undeliverable(PerdureError):
+    """Nobody will receive a message that was sent from outside; ``reason`` is ended, unknown_task or unknown_session.
+
+    It is kept as a dead letter of its session, unless there is no such session: then nothing was changed.
+    """
+
+    def __init__(self, session: str, task: int, reason: str) -> None:
+        super().__init__(f"task {task} of session {session!r} does not receive messages: {reason}")
+        self.session = session
+        self.task = task
+        self.reason = reason
 
 
 class InvalidValue(PerdureError, ValueError):

@@ -5,14 +5,16 @@ Commits of a session become durable in order, so one integer says all. Proved by
 
 import asyncio
 from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 
 
 class Gate:
-    """Waits for commit numbers to become durable."""
+    """Waits for commit numbers to become durable; ``use`` is entered by whoever waits."""
 
-    __slots__ = ("_failure", "_waiting", "durable")
+    __slots__ = ("_failure", "_use", "_waiting", "durable")
 
-    def __init__(self, durable: int) -> None:
+    def __init__(self, durable: int, use: AbstractContextManager[None] | None = None) -> None:
+        self._use = nullcontext() if use is None else use
         self.durable = durable
         """The highest commit number that is known to be stored."""
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
@@ -26,7 +28,8 @@ class Gate:
             raise self._failure()
         opened = asyncio.get_running_loop().create_future()
         self._waiting.setdefault(seq, []).append(opened)
-        await opened
+        with self._use:
+            await opened
 
     def advance(self, seq: int) -> None:
         """Declare everything up to ``seq`` durable."""

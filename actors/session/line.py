@@ -28,21 +28,23 @@ _innermost: ContextVar[Hold | None] = ContextVar("perdure_line", default=None)
 
 
 class Line:
-    """A FIFO lock whose ``release`` hands over directly."""
+    """A FIFO lock whose ``release`` hands over directly; ``freed`` is called when nobody wants it."""
 
-    __slots__ = ("_held", "_hold", "_waiting")
+    __slots__ = ("_freed", "_hold", "_waiting", "held")
 
-    def __init__(self) -> None:
-        self._held = False
+    def __init__(self, freed: Callable[[], object] = lambda: None) -> None:
+        self._freed = freed
+        self.held = False
+        """Whether somebody has the baton, or it is on its way to somebody."""
         self._hold: Hold | None = None
         self._waiting: deque[asyncio.Future[None]] = deque()
 
     async def acquire(self) -> None:
         """Wait for the baton. Raises LineReentry where waiting could never end: inside a block that holds it."""
         self.refuse_reentry()
-        if self._held:
+        if self.held:
             await self._turn()
-        self._held = True
+        self.held = True
         self._hold = Hold(self, _innermost.get())
         _innermost.set(self._hold)
 
@@ -85,4 +87,5 @@ class Line:
             if not turn.done():
                 turn.set_result(None)
                 return
-        self._held = False
+        self.held = False
+        self._freed()

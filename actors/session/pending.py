@@ -3,9 +3,9 @@
 from collections import deque
 from collections.abc import Sequence
 
-from ...storage.records import ConversationRecord, EntryRecord, SubmissionRecord, TaskRecord
+from ...storage.records import ConversationRecord, EntryRecord, MessageRecord, SubmissionRecord, TaskRecord
 
-Row = ConversationRecord | EntryRecord | TaskRecord | SubmissionRecord
+Row = ConversationRecord | EntryRecord | TaskRecord | SubmissionRecord | MessageRecord
 
 
 class Pending:
@@ -14,6 +14,9 @@ class Pending:
     def __init__(self) -> None:
         self.rows: dict[int, tuple[int, Row]] = {}
         self.requests: dict[tuple[int, str], SubmissionRecord] = {}
+        """Submissions by conversation and request id."""
+        self.message_requests: dict[tuple[int, str], MessageRecord] = {}
+        """Messages by task and request id."""
         self.writes = 0
         """How many records are admitted and not durable."""
         self._commits: deque[tuple[int, Sequence[Row]]] = deque()
@@ -26,6 +29,8 @@ class Pending:
             self.rows[row.id] = (seq, row)
             if type(row) is SubmissionRecord and row.request_id is not None:
                 self.requests[row.conversation_id, row.request_id] = row
+            elif type(row) is MessageRecord and row.request_id is not None:
+                self.message_requests[row.task_id, row.request_id] = row
 
     def forget(self, seq: int) -> None:
         """Forget everything up to a durable commit."""
@@ -40,3 +45,5 @@ class Pending:
         del self.rows[row.id]
         if type(row) is SubmissionRecord and row.request_id is not None:
             self.requests.pop((row.conversation_id, row.request_id), None)
+        elif type(row) is MessageRecord and row.request_id is not None:
+            self.message_requests.pop((row.task_id, row.request_id), None)

@@ -10,6 +10,7 @@ from ...storage.records import (
     DocumentRecord,
     EntryRecord,
     JsonObject,
+    MessageRecord,
     SubmissionRecord,
     TaskRecord,
 )
@@ -34,6 +35,8 @@ class Publication(msgspec.Struct, frozen=True):
     rows: Sequence[Row]
     """All records that the commit wrote."""
     documents: Sequence[DocumentChanged]
+    deleted: Sequence[int] = ()
+    """Messages that it deleted: they have arrived elsewhere, or were received."""
 
     @property
     def conversations(self) -> list[ConversationRecord]:
@@ -54,6 +57,11 @@ class Publication(msgspec.Struct, frozen=True):
     def submissions(self) -> list[SubmissionRecord]:
         """The submissions that it changed, as they are now."""
         return self._of(SubmissionRecord)
+
+    @property
+    def messages(self) -> list[MessageRecord]:
+        """The messages that it changed, as they are now."""
+        return self._of(MessageRecord)
 
     def _of(self, kind: type[R]) -> list[R]:
         return [cast("R", row) for row in self.rows if type(row) is kind]

@@ -6,6 +6,7 @@ Proved by tests/chaos/test_failing_storage.py.
 """
 
 from collections.abc import Awaitable, Callable
+from contextlib import AbstractContextManager
 from typing import Any
 
 from ...storage.contract import Storage
@@ -13,10 +14,13 @@ from ...storage.errors import StorageError, StorageRejected
 
 
 class Reads:
-    """Asks storage. ``fail(error)`` ends the session's life and gives what is to be raised instead."""
+    """Asks storage, inside of ``use``. ``fail(error)`` ends the session's life and gives what is to be raised instead."""
 
-    def __init__(self, storage: Storage, fail: Callable[[StorageError], Exception]) -> None:
+    def __init__(
+        self, storage: Storage, use: AbstractContextManager[None], fail: Callable[[StorageError], Exception]
+    ) -> None:
         self._storage = storage
+        self._use = use
         self._fail = fail
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
@@ -25,7 +29,8 @@ class Reads:
 
         async def ask(*args: Any, **kwargs: Any) -> Any:
             try:
-                return await query(*args, **kwargs)
+                with self._use:
+                    return await query(*args, **kwargs)
             except StorageRejected:
                 raise
             except StorageError as error:

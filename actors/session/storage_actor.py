@@ -6,8 +6,6 @@ actor crashes, every session dies with it, and the supervisors build all of it a
 Proved by tests/actors/session/test_storage_actor.py.
 """
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import msgspec
@@ -18,6 +16,7 @@ from ...storage.errors import StorageRejected
 from ...storage.records import Batch
 from ..runtime import Actor, Timer
 from .core import SessionCore
+from .outside import waiting_outside
 
 log = structlog.get_logger("perdure.storage")
 
@@ -80,19 +79,10 @@ class StorageActor(Actor):
     async def on_start(self) -> None:
         """Open the store again, unless it was opened for this incarnation."""
         if not self._store.fresh:
-            with self._input_output():
+            with waiting_outside(self):
                 await self._store.storage.close()
                 await self._store.storage.open()
         self._store.fresh = False
-
-    @contextmanager
-    def _input_output(self) -> Iterator[None]:
-        """Let the scheduler know that something outside is waited for."""
-        self.system.scheduler.io_in_flight += 1
-        try:
-            yield
-        finally:
-            self.system.scheduler.io_in_flight -= 1
 
     def on_receive(self, message: Any) -> Any:
         """Queue batches; write what has queued up."""
@@ -105,7 +95,7 @@ class StorageActor(Actor):
             return self._catch_up(message.key)
         if isinstance(message, Delete):
             return self._delete(message.key)
-        return self._write_group() if message is _FLUSH else self._store.storage.idle()
+        return self._write_group() if message is _FLUSH else self._keep_house()
 
     def _flush_soon(self) -> None:
         """Behind everything that is in the mailbox now."""
@@ -119,7 +109,7 @@ class StorageActor(Actor):
     async def _delete(self, key: str) -> bool:
         await self._catch_up(key)
         try:
-            with self._input_output():
+            with waiting_outside(self):
                 return await self._store.storage.delete_session(key)
         except StorageRejected:
             raise
@@ -127,10 +117,14 @@ class StorageActor(Actor):
             self._fail([], error)
             raise StorageLost from error
 
+    async def _keep_house(self) -> None:
+        with waiting_outside(self):
+            await self._store.storage.idle()
+
     async def _write_group(self) -> None:
         self._flushing = False
         group = self._take_group()
-        with self._input_output():
+        with waiting_outside(self):
             await self._write(group)
         if self._queue:
             self._flush_soon()

@@ -15,6 +15,7 @@ from ...storage.contract import Storage
 from ...storage.errors import StorageError
 from ...supervisors.deadlines import Deadlines
 from ..runtime import Actor, Timer
+from .outside import waiting_outside
 
 log = structlog.get_logger("perdure.session")
 
@@ -33,6 +34,12 @@ class Wake:
     def __init__(self, key: str, when: int | None) -> None:
         self.key = key
         self.when = when
+
+
+class Asleep(Wake):
+    """Says that a session has left memory with its deadline stored: nobody will tell of it again."""
+
+    __slots__ = ()
 
 
 class Look:
@@ -58,6 +65,9 @@ class TimerActor(Actor):
 
     def on_receive(self, message: Any) -> Any:
         """Take deadlines; wake whoever is due."""
+        if isinstance(message, Asleep):
+            self._leave_to_storage(message)
+            return None
         if isinstance(message, Wake):
             self._hear(message)
             return None
@@ -72,6 +82,17 @@ class TimerActor(Actor):
             self._told.set(wake.key, wake.when)
             self._arm()
 
+    def _leave_to_storage(self, asleep: Asleep) -> None:
+        self._told.drop(asleep.key)
+        if asleep.when is not None and (self._stored is None or asleep.when < self._stored):
+            self._stored = asleep.when
+        self._arm()
+
+    @property
+    def next(self) -> int | None:
+        """When a session must next be woken (ms since the epoch; 0: storage was not asked yet), as far as it was told."""
+        return min((when for when in (self._stored, self._told.first()) if when is not None), default=None)
+
     async def _fire(self) -> None:
         self._armed = None
         now = self.clock.now()
@@ -85,7 +106,8 @@ class TimerActor(Actor):
         """Wake whoever is due in storage; tell when to look there again."""
         try:
             await self._wake_stored(now, woken)
-            return await self._storage.next_wake(after=now)
+            with waiting_outside(self):
+                return await self._storage.next_wake(after=now)
         except StorageError as error:
             log.warning("deadlines_unreadable", error=repr(error))
             return now + RETRY_MS
@@ -93,7 +115,8 @@ class TimerActor(Actor):
     async def _wake_stored(self, now: int, woken: dict[str, None]) -> None:
         """Wake page after page; those that were woken stay in storage's list until their next commit."""
         while True:
-            listed = await self._storage.due(now, len(woken) + PAGE)
+            with waiting_outside(self):
+                listed = await self._storage.due(now, len(woken) + PAGE)
             new = dict.fromkeys(key for key in listed if key not in woken)
             if not new:
                 return
@@ -110,12 +133,12 @@ class TimerActor(Actor):
                 raise end
 
     def _arm(self) -> None:
-        soonest = [when for when in (self._stored, self._told.first()) if when is not None]
-        if not soonest or (self._armed is not None and self._armed <= min(soonest)):
+        soonest = self.next
+        if soonest is None or (self._armed is not None and self._armed <= soonest):
             return
         if self._timer is not None:
             self._timer.cancel()
-        self._armed = min(soonest)
+        self._armed = soonest
         self._timer = self.clock.call_at(self._armed, self._due)
 
     def _due(self) -> None:

@@ -31,6 +31,7 @@ from ...storage.records import (
     EntryRecord,
     Json,
     JsonObject,
+    MessageRecord,
     Parent,
     SubmissionRecord,
     TaskRecord,
@@ -74,6 +75,10 @@ class BaseTx:
         self.open = True
         self.rows: dict[int, Row] = {}
         self.created: list[ConversationRecord] = []
+        self.deleted: dict[int, None] = {}
+        """Messages that this block deletes."""
+        self.backlogged = False
+        """Whether this block sends messages to its own session that must wait for room."""
         self.touched: dict[int, None] = {}
         """Tasks whose records this block has changed."""
         self.awaited: dict[int, TaskRecord] = {}
@@ -123,6 +128,19 @@ class BaseTx:
         if pending is not None:
             return pending
         return await self.core.storage.submission_by_request(self.core.key, conversation_id, request_id)
+
+    async def message(self, id: int) -> MessageRecord | None:
+        """Look up a message."""
+        self._check()
+        return None if id in self.deleted else await self._row(MessageRecord, id)
+
+    async def message_by_request(self, task_id: int, request_id: str) -> MessageRecord | None:
+        """Look up a message to a task by its idempotency key."""
+        self._check()
+        pending = self.core.pending.message_requests.get((task_id, request_id))
+        if pending is not None:
+            return pending
+        return await self.core.storage.message_by_request(self.core.key, task_id, request_id)
 
     async def _row(self, kind: type[R], id: int) -> R | None:
         self._check()
@@ -265,6 +283,35 @@ class BaseTx:
         self._check()
         self.rows[record.id] = record
         return record
+
+    def put_message(self, record: MessageRecord) -> MessageRecord:
+        """Stage a message's new record. A task for which it is queued is looked at when the block ends."""
+        self._check()
+        self._count_mail(record.id, -1)
+        self.backlogged |= record.status == "outgoing" and record.session is None
+        self.rows[record.id] = record
+        self._count_mail(record.id, 1)
+        return record
+
+    def delete_message(self, record: MessageRecord) -> None:
+        """Stage a message's deletion; of one that this block has made, nothing is stored."""
+        self._check()
+        self._count_mail(record.id, -1)
+        self.rows.pop(record.id, None)
+        if record.id <= self._last_id:
+            self.deleted[record.id] = None
+
+    def changes_message(self, id: int) -> bool:
+        """Whether this block changes or deletes a message."""
+        return id in self.rows or id in self.deleted
+
+    def _count_mail(self, id: int, change: int) -> None:
+        """Count a message, as staged, for its task, if it is queued."""
+        record = None if id in self.deleted else self.rows.get(id) or self.core.mail.get(id)
+        if isinstance(record, MessageRecord) and record.status == "queued":
+            self.core.forest.count_mail(record.task_id, change)
+            if self.core.forest.is_live(record.task_id):
+                self.touched[record.task_id] = None
 
     async def put_task(self, record: TaskRecord) -> TaskRecord:
         """Stage a task's new record. What follows from it is decided when the block ends."""

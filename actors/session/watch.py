@@ -15,7 +15,10 @@ from .read import still
 async def watch_document(
     core: SessionCore, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None
 ) -> Watch | None:
-    """Watch the incarnation that is alive now, or give None. It ends "retired" with the document, "closed" with the session."""
+    """Watch the incarnation that is alive now, or give None. It ends "retired" with the document, "closed" with the session.
+
+    It outlives passivation and keeps no session in memory.
+    """
     address = doc.address(scope_id, key)
     async with still(core):
         loaded = await core.document(doc, address)
@@ -30,6 +33,6 @@ async def watch_document(
                     if change.value is None:
                         watch.end("retired")
 
-        dispose = core.subscribe(published, lambda: watch.end("closed"))
+        dispose = core.subscribe(published, lambda: watch.end("closed"), moved=lambda _: None)
         watch = Watch(loaded.tracker.value, dispose)
         return watch

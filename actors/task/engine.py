@@ -11,7 +11,6 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from ...storage.records import Orphaned, TaskRecord, Waiting
 from ...supervisors.settlement import reserved, turn
@@ -19,14 +18,13 @@ from ..session.commit import Commit
 from ..session.core import SessionCore
 from ..session.errors import SessionClosed, SessionFailed
 from ..session.tx import BaseTx
+from . import events
 from .definition import Definitions, Task
 from .steps import Blocked, Mode, fit
 from .tx import finish
 
 if TYPE_CHECKING:
     from .run import Run
-
-log = structlog.get_logger("perdure.task")
 
 
 class Invocation(msgspec.Struct):
@@ -67,6 +65,8 @@ class Engine:
         self.invocations: dict[int, Invocation] = {}
         self.blocked: dict[int, Blocked] = {}
         """Ready tasks that no installed code can take, and why."""
+        self.on_blocked: Callable[[int, Blocked], None] | None = None
+        """Hears of tasks that have become blocked: no commit may tell of it."""
         self._failed_migrations: dict[int, tuple[Task[Any, Any] | None, Blocked]] = {}
         self._start = start
         self._kill = kill
@@ -78,6 +78,8 @@ class Engine:
         """Tasks whose code is about to be told to stop."""
         self._pass: asyncio.Task[None] | None = None
         self._closing = False
+        self._drained: asyncio.Event | None = None
+        """Set when the last phase has ended, once no more are to be started."""
         self._unsubscribe = definitions.subscribe(self._reconsider)
 
     # --- the scheduler protocol
@@ -87,9 +89,15 @@ class Engine:
         """Whether it wants to look at tasks in the next commit, whatever that changes."""
         return bool(self._backlog)
 
+    @property
+    def idle(self) -> bool:
+        """Whether no invocation runs, nothing is about to be decided, and nobody waits for code."""
+        passing = self._pass is not None and not self._pass.done()
+        return not (self.invocations or self.blocked or self._backlog or self._stopping or passing)
+
     def reserve(self, tx: BaseTx, candidates: Iterable[int]) -> None:
         """Stage what follows for tasks whose turn may have come."""
-        if self._closing:
+        if self.halted:
             return
         self._looked_at = dict(self._backlog)
         for task in sorted({*candidates, *self._backlog}):
@@ -110,7 +118,7 @@ class Engine:
                 self._forget(task)
         for task, decided in tx.turns.items():
             if isinstance(decided, Blocked):
-                self.blocked[task] = decided
+                self._block(task, decided)
             else:
                 self._forget(task)
                 self._begin(decided)
@@ -120,14 +128,40 @@ class Engine:
         self.invocations[invocation.task] = invocation
         self._start(self, invocation)
 
+    def _block(self, task: int, why: Blocked) -> None:
+        self.blocked[task] = why
+        if self.on_blocked is not None:
+            self.on_blocked(task, why)
+
     def _forget(self, task: int) -> None:
         """Forget why a task was blocked: it has ended, or code has been found for it."""
         self.blocked.pop(task, None)
         self._failed_migrations.pop(task, None)
 
+    @property
+    def halted(self) -> bool:
+        """Whether no phase is started any more."""
+        return self._closing or self._drained is not None
+
+    def halt(self) -> None:
+        """Start no phase any more; those that run may end."""
+        self._drained = self._drained or asyncio.Event()
+        self._note_drained()
+
+    async def drain(self) -> None:
+        """Start no phase any more; return when the phases that run have ended."""
+        self.halt()
+        assert self._drained is not None
+        await self._drained.wait()
+
+    def _note_drained(self) -> None:
+        if self._drained is not None and (self._closing or not self.invocations):
+            self._drained.set()
+
     def signal(self) -> None:
         """Ask all invocations to end; start none any more."""
         self._closing = True
+        self._note_drained()
         self._unsubscribe()
         if self._pass is not None:
             self._pass.cancel()
@@ -149,10 +183,21 @@ class Engine:
         self.invocations.pop(task, None)
         if self.core.forest.is_live(task):
             self.consider([task])
+        self.core.use.note()
+        self._note_drained()
 
     def can_take(self, record: TaskRecord, definition: Task[Any, Any]) -> bool:
         """Whether a definition could go on with a task from its checkpoint."""
         return not isinstance(self._fit(record, definition), Blocked)
+
+    def why_blocked(self, record: TaskRecord) -> Blocked | None:
+        """Say why no installed code can take a task, as far as that is known without trying a migration."""
+        definition = self.definitions.get(record.kind)
+        failed = self._failed_migrations.get(record.id)
+        if definition is not None and definition.version > record.version:
+            return failed[1] if failed is not None and failed[0] is definition else None
+        fitted = fit(record, definition)
+        return fitted if isinstance(fitted, Blocked) else None
 
     # --- reservation
 
@@ -180,7 +225,8 @@ class Engine:
         fitted = fit(record, definition)
         if isinstance(fitted, Blocked) and fitted.reason == "migration_failed":
             self._failed_migrations[record.id] = (definition, fitted)
-            log.error("migration_failed", session=self.core.key, task=record.id, kind=record.kind, error=fitted.error)
+            fields = {"session": self.core.key, "task": record.id, "kind": record.kind}
+            events.error(events.MIGRATION_FAILED, **fields, error=fitted.error)
         return fitted
 
     def _signal_marked(self, task: int) -> None:
@@ -207,7 +253,7 @@ class Engine:
     def _abandon(self, invocation: Invocation) -> None:
         """Go on without code that does not stop. What it still does can no longer be stored."""
         if self.invocations.get(invocation.task) is invocation:
-            log.warning("code_ignores_cancel", session=self.core.key, task=invocation.task)
+            events.warning(events.CODE_IGNORES_CANCEL, session=self.core.key, task=invocation.task)
             self._kill(self, invocation)
 
     # --- passes of its own
@@ -223,7 +269,7 @@ class Engine:
 
     def _run(self, passes: Coroutine[Any, Any, None]) -> None:
         """Run passes unless some are under way. In a context of their own: whoever asks may hold the line."""
-        if self._closing or (self._pass is not None and not self._pass.done()):
+        if self.halted or (self._pass is not None and not self._pass.done()):
             passes.close()
         else:
             self._pass = asyncio.get_running_loop().create_task(passes, context=Context())
@@ -234,13 +280,13 @@ class Engine:
             if recover:
                 async with Commit(self.core, lambda: BaseTx(self.core), wait=False) as tx:
                     await self._touch_all(tx)
-            while self._backlog and not self._closing:
+            while self._backlog and not self.halted:
                 async with Commit(self.core, lambda: BaseTx(self.core), wait=False):
                     pass
         except (SessionClosed, SessionFailed):
             pass
-        except Exception as error:
-            log.exception("scheduling_failed", session=self.core.key)
+        except Exception as error:  # noqa: BLE001
+            events.error(events.SCHEDULING_FAILED, session=self.core.key, exc_info=error)
             self.core.fail(error)
 
     async def _touch_all(self, tx: BaseTx) -> None:

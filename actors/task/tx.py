@@ -25,13 +25,16 @@ from ...storage.records import (
     Waiting,
 )
 from ...supervisors.forest import closes_cycle
+from ..session.actors import check_key
 from ..session.arguments import name as valid_name
-from ..session.arguments import text, whole
+from ..session.arguments import reference, text, whole
 from ..session.core import SessionCore
 from ..session.errors import InvalidValue, OwnershipRefused
+from ..session.mail import body_of, send, take
 from ..session.tx import BaseTx
 from .definition import Phase, Task, encode
 from .errors import InvalidTransition
+from .letters import Letter, letter_of
 from .ref import TaskRef, local_id
 
 R = TypeVar("R")
@@ -93,6 +96,24 @@ class Tx(BaseTx):
         """Mark a task for abort; False when it has already ended. Raises UnknownRecord."""
         return await self.mark_task(local_id(task, self.core.key))
 
+    async def tell(self, task: int | TaskRef[Any], message: Any, *, session: str | None = None) -> None:
+        """Send a message (anything that msgspec can turn into JSON) to a task.
+
+        ``session`` is the key of the session that an id belongs to (default: this one); a handle knows its own.
+        It is stored with this commit and received once, in order of all that this session sends to the task's session. A
+        receiver that has ended, or does not exist, never fails the sender: the message becomes a dead letter.
+        Raises InvalidJson, InvalidValue for one that is too large.
+        """
+        receiver, task_id = self._address(task, session)
+        await send(self, receiver, reference(task_id), body_of(message))
+
+    def _address(self, task: int | TaskRef[Any], session: str | None) -> tuple[str, int]:
+        if not isinstance(task, TaskRef):
+            return self.core.key if session is None else check_key(session), task
+        if session not in (None, task.session):
+            raise InvalidValue(f"{task!r} does not belong to session {session!r}")
+        return task.session, task.id
+
 
 class RunTx(Tx):
     """A task's own commit: at most one change of its state, atomic with everything else in the block.
@@ -137,7 +158,8 @@ class RunTx(Tx):
     ) -> None:
         """Park, without memory, until ``on`` satisfy ``policy`` or the time ``until`` (ms) has come; then go on with ``then``.
 
-        Without ``until`` there is no time limit; without ``on`` it sleeps; without either it goes on at once. Policies:
+        Without ``until`` there is no time limit; with ``mail`` a queued message ends the wait at once, too; without any of
+        the three it goes on at once. Policies:
         "allSettled" waits for all of them. "failFast" does, too, but the first that fails has the others aborted; all of
         them must be the task's own. "firstCompleted" waits for one that completes, ``Quorum(n)`` for n of them, or until
         that can no longer come about; neither marks the others, which go on (``abort_task`` ends them).
@@ -151,9 +173,20 @@ class RunTx(Tx):
         _check_policy(policy, awaited)
         for task in awaited:
             await self._check_awaited(task, policy)
-        if until is None and closes_cycle(self.core.forest, self._record.id, awaited):
+        if until is None and not mail and closes_cycle(self.core.forest, self._record.id, awaited):
             raise InvalidTransition("waiting for these tasks would close a cycle: they cannot end before this one")
-        self._become(Waiting(checkpoint=encode(then), on=awaited, policy=policy, until=until, mail=mail))
+        self._become(Waiting(checkpoint=encode(then), on=awaited, policy=policy, until=until, mail=bool(mail)))
+
+    async def receive(self, *, limit: int | None = None) -> list[Letter]:
+        """Take the oldest queued messages (None: all), in order: this commit consumes them, or nothing does.
+
+        What the block itself sends to its own task comes later. Raises InvalidValue.
+        """
+        self._check()
+        if limit is not None:
+            whole("limit", limit)
+        taken = take(self, self._task.id, limit)
+        return [letter_of(self.core.services, self.core.key, record) for record in taken]
 
     async def _check_awaited(self, task: int, policy: JoinPolicy) -> None:
         record = await self.task(task)

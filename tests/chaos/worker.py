@@ -1,4 +1,4 @@
-"""The process that test_kill9.py kills.
+"""The process that test_kill9.py kills; mail_worker.py is another one like it.
 
 It imports everything once and then forks a life for each order that it reads, a line of JSON, so that a life costs its
 run and not an interpreter. It answers with the life's pid at its beginning, and with its exit status at its end.
@@ -85,26 +85,27 @@ class Life:
                 await self._watch(await self.session.conversation(child))
 
 
-def live(order):
+def live(life, order):
     try:
-        asyncio.run(Life(order).run())
+        asyncio.run(life(order).run())
     except BaseException:
         traceback.print_exc()
         os._exit(1)
     os._exit(0)
 
 
-def main():
+def main(life):
+    """Fork a ``life(order)`` for each order; its coroutine ``run`` is what the life does."""
     structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    _ = [tool.spec for tool in scenario.extension(print, print).tools]  # loads what makes schemas, once for all lives
     for line in sys.stdin:
         pid = os.fork()
         if pid == 0:
-            live(json.loads(line))
+            live(life, json.loads(line))
         print(pid, flush=True)
         _, status = os.waitpid(pid, 0)
         print(os.waitstatus_to_exitcode(status), flush=True)
 
 
 if __name__ == "__main__":
-    main()
+    _ = [tool.spec for tool in scenario.extension(print, print).tools]  # loads what makes schemas, once for all lives
+    main(Life)

@@ -8,11 +8,22 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from perdure.storage.conformance_rig import ENDED, Rig, base, conversation, document, entry, set_n, submission, task
+from perdure.storage.conformance_rig import (
+    ENDED,
+    Rig,
+    base,
+    conversation,
+    document,
+    entry,
+    message,
+    set_n,
+    submission,
+    task,
+)
 from perdure.storage.jsonl import JsonlStorage
 from perdure.storage.jsonl_files import DiskFiles
 from perdure.storage.memory import MemoryStorage
-from perdure.storage.records import ConversationScope, DocumentRetire, Pending
+from perdure.storage.records import ConversationScope, DocumentRetire, MessageDelete, Pending
 
 
 @asynccontextmanager
@@ -82,11 +93,18 @@ async def tell(storage, chapters: int = WHOLE):
         lambda: [s.batch(root, document(2, {"n": 0}), task(4)), t.batch(root, document(2, {"n": 0}, **rewindable))],
         lambda: [s.batch(entry(5), submission(6, request_id="r"), wake=3)],
         lambda: [t.batch(task(4), held), s.batch(set_n(2, 1)), t.batch(task(4, ENDED), entry(5)), s.batch(entry(7))],
-        lambda: [u.batch(root, task(4), document(2, {"n": 1}))],
-        lambda: [s.batch(base(2, {"n": 2}), held)],
+        lambda: [u.batch(root, task(4), document(2, {"n": 1}), message(10, status="outgoing", session="s"))],
+        lambda: [s.batch(base(2, {"n": 2}), held, message(10, task_id=4), message(11, task_id=4, request_id="r"))],
         lambda: [s.batch(set_n(2, 3)), t.batch(base(2, {"n": 4})), u.batch(entry(5)), t.batch(set_n(2, 5))],
-        lambda: [s.batch(set_n(2, 4)), s.batch(task(4, ENDED)), s.batch(base(2, {"n": 5}), entry(8))],
-        lambda: [t.batch(DocumentRetire(id=2), document(3, {"n": 0})), u.batch(DocumentRetire(id=2), task(4, ENDED))],
+        lambda: [
+            s.batch(set_n(2, 4)),
+            s.batch(task(4, ENDED), MessageDelete(id=10)),
+            s.batch(base(2, {"n": 5}), entry(8)),
+        ],
+        lambda: [
+            t.batch(DocumentRetire(id=2), document(3, {"n": 0})),
+            u.batch(DocumentRetire(id=2), MessageDelete(id=10)),
+        ],
         lambda: [s.batch(set_n(2, 6), entry(9), document(3, {"é": "ü"}, key="k"))],
     ]
     assert len(groups) == CHAPTERS
@@ -110,7 +128,8 @@ def snapshot(storage) -> dict[str, tuple]:
 def _tables(session) -> tuple:
     documents = {number: (row.record, list(row.revisions)) for number, row in session.documents.items()}
     tables = (session.conversations, session.entries, session.tasks, session.submissions, session.requests)
-    return session.record(), *map(dict, tables), documents, dict(session.addresses), dict(session.types)
+    mail = session.messages, session.message_requests
+    return session.record(), *map(dict, (*tables, *mail)), documents, dict(session.addresses), dict(session.types)
 
 
 def expected_states() -> list[dict[str, tuple]]:

@@ -17,7 +17,17 @@ from perdure.storage.sqlite import SqliteStorage
 from .support import with_store
 from .test_failures import Breaking
 
-TABLES = ("sessions", "conversations", "entries", "live_tasks", "ended_tasks", "submissions", "documents", "revisions")
+TABLES = (
+    "sessions",
+    "conversations",
+    "entries",
+    "live_tasks",
+    "ended_tasks",
+    "submissions",
+    "messages",
+    "documents",
+    "revisions",
+)
 
 
 def rows(path):
@@ -68,7 +78,7 @@ def test_a_write_waits_for_one_step_at_most(tmp_path, monkeypatch):
     async def body(rig):
         await fill_both(rig)
         other, waited = rig.other("neighbour"), []
-        other.seq, other.last_id = 2, 6
+        other.seq, other.last_id = 3, 8
         await rig.storage.delete_session("session")
         for _ in range(5):
             at = await write_behind_a_pause(rig.storage, other, steps)
@@ -117,7 +127,7 @@ def test_a_step_deletes_only_so_many_rows(tmp_path, monkeypatch):
         sqlite_deletion.reclaim_some(connection)
         changes.append(connection.total_changes - before)
     connection.close()
-    assert sum(changes) == 9
+    assert sum(changes) == 11
     assert max(changes) <= 5 + 1
     assert len(changes) >= 2
 
@@ -198,7 +208,7 @@ def test_a_reclamation_that_fails_is_tried_after_the_next_open_and_stops_nobody(
         whole, writing._connection = writing._connection, Breaking(writing.sqlite, "\nDELETE")
         assert await rig.storage.delete_session("session")
         other = rig.other("neighbour")
-        other.seq, other.last_id = 2, 6
+        other.seq, other.last_id = 3, 8
         await other.commit(conversation(other.id()))
         assert await writing.run(partial(sqlite_deletion.has_deleted, whole))
         writing._connection = whole

@@ -9,9 +9,26 @@ import hypothesis.strategies as st
 from hypothesis import HealthCheck, settings
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 from msgspec import structs
-from perdure.storage.codec import decode_submission, decode_task
-from perdure.storage.conformance_rig import ENDED, PENDING, conversation, document, entry, pages, submission, task
-from perdure.storage.contract import ConversationQuery, DocumentQuery, EntryQuery, SubmissionQuery, TaskQuery
+from perdure.storage.codec import decode_message, decode_submission, decode_task
+from perdure.storage.conformance_rig import (
+    ENDED,
+    PENDING,
+    conversation,
+    document,
+    entry,
+    message,
+    pages,
+    submission,
+    task,
+)
+from perdure.storage.contract import (
+    ConversationQuery,
+    DocumentQuery,
+    EntryQuery,
+    MessageQuery,
+    SubmissionQuery,
+    TaskQuery,
+)
 from perdure.storage.errors import StorageCorrupt, StorageRejected
 from perdure.storage.memory import MemoryStorage
 from perdure.storage.memory_session import MemorySession
@@ -25,6 +42,7 @@ from perdure.storage.records import (
     DocumentChange,
     DocumentCopy,
     DocumentRetire,
+    MessageDelete,
     Pending,
     Scope,
     SessionScope,
@@ -40,7 +58,7 @@ WILD = 24
 """A recipe is not made to fit when its last number is so high."""
 
 Recipe = tuple[int, int, int, int]
-recipes = st.tuples(st.integers(0, 13), st.integers(0, 30), st.integers(0, 30), st.integers(0, 25))
+recipes = st.tuples(st.integers(0, 16), st.integers(0, 30), st.integers(0, 30), st.integers(0, 25))
 batches = st.tuples(st.sampled_from("ab"), st.lists(recipes, max_size=4), st.integers(0, 20))
 
 
@@ -54,6 +72,7 @@ class Cook:
         self.entries = sorted(session.entries)
         self.tasks = sorted(number for number, body in session.tasks.items() if decode_task(body).live)
         self.submissions = {number: decode_submission(body) for number, body in session.submissions.items()}
+        self.messages = {number: decode_message(body) for number, body in session.messages.items()}
         self.documents = {number: row.record for number, row in session.documents.items() if row.alive(None)}
         self.untouched: dict[int, Any] = {}
         self.past = {number: row.record for number, row in session.documents.items()}
@@ -93,6 +112,8 @@ class Cook:
             case 6 | 7:
                 made = self.submissions.get(pick(list(self.submissions), a, wild)) or submission(a)
                 return structs.replace(made, status=("queued", "placed", "done", "unanswered")[b % 4])
+            case 14 | 15 | 16:
+                return self._message(kind, a, b, wild)
             case 8 | 9 if self.untouched:
                 content = Delta(version=1 + wild // WILD, ops=[["s", ["n"], b]] if b != 13 else [["a", ["none"], "x"]])
                 return DocumentChange(id=self._touch(a, wild), content=content)
@@ -106,6 +127,23 @@ class Cook:
             case 12 if self.past:
                 return self._copy(a, b, wild)
         return self._document(a, b, wild)
+
+    def _message(self, kind: int, a: int, b: int, wild: int) -> Write:
+        status = ("outgoing", "queued", "queued", "dead", "consumed")[b % 5]
+        known = pick(list(self.messages), a, wild)
+        if kind == 16 and self.messages and b % 2:
+            self.messages.pop(known, None)
+            return MessageDelete(id=known)
+        request_id = f"r{b // 2}" if status == "consumed" or (b % 3 == 0 and status != "outgoing") else None
+        body = None if status == "consumed" else {"b": b}
+        old = self.messages.get(known)
+        if kind == 14 or old is None:
+            made = message(self.fresh(a, wild), status=status, task_id=1 + b % 2, request_id=request_id, body=body)
+        else:
+            keys = (old.task_id, old.request_id) if wild < WILD - 4 else (1, request_id)
+            made = message(known, status=status, task_id=keys[0], request_id=keys[1], body=body)
+        self.messages[made.id] = made
+        return made
 
     def begin_batch(self) -> None:
         self.untouched = dict(self.documents)
@@ -170,16 +208,21 @@ async def dump(storage: Any, session: MemorySession | None, key: str) -> list[An
         found += await pages(storage.scan_tasks, key, TaskQuery(order=order, kind="a"), limit=3)
         for status in (None, "queued", "done"):
             found += await pages(storage.scan_submissions, key, SubmissionQuery(order=order, status=status), limit=3)
+        for query in (MessageQuery(order=order), MessageQuery(order=order, status="consumed", task_id=1)):
+            found += await pages(storage.scan_messages, key, query, limit=3)
         for number in session.conversations:
             query = EntryQuery(conversation_id=number, order=order, min_entry_id=2)
             found += await pages(storage.scan_entries, key, query, limit=3)
             found.append(await storage.latest_head_marker(key, number, 9 if order == "ascending" else None))
-    found += await storage.live_tasks(key)
+    found += [*await storage.live_tasks(key), *await storage.live_messages(key)]
+    for target, request_id in session.message_requests:
+        found.append(await storage.message_by_request(key, target, request_id))
     for number in range(1, session.last_id + 1):
         found += [
             await storage.entry(key, number),
             await storage.task(key, number),
             await storage.submission(key, number),
+            await storage.message(key, number),
         ]
     for at in points:
         for scope in scopes:
@@ -238,7 +281,12 @@ class Equivalence(RuleBasedStateMachine):
 
     @invariant()
     def the_same_sessions_are_there(self) -> None:
-        for ask in (lambda s: s.sessions(9), lambda s: s.due(3, 9), lambda s: s.next_wake()):
+        for ask in (
+            lambda s: s.sessions(9),
+            lambda s: s.due(3, 9),
+            lambda s: s.next_wake(),
+            lambda s: s.dead_letters(),
+        ):
             answers = [self.loop.run_until_complete(ask(storage)) for storage in (self.memory, self.tested)]
             assert answers[0] == answers[1]
 

@@ -9,12 +9,13 @@ from perdure.storage import (
     sqlite_document_reads,
     sqlite_documents,
     sqlite_group,
+    sqlite_messages,
     sqlite_reads,
     sqlite_schema,
 )
 from perdure.storage.sqlite_bulk import SIZES, widen
 
-MODULES = (sqlite_reads, sqlite_document_reads, sqlite_group, sqlite_documents, sqlite_deletion)
+MODULES = (sqlite_reads, sqlite_document_reads, sqlite_group, sqlite_messages, sqlite_documents, sqlite_deletion)
 SORTED = {"LIVE_IN_SCOPE", "EVER_IN_SCOPE"}
 """One scope's documents are found by address and sorted by id for the page."""
 
@@ -65,6 +66,10 @@ def test_a_statement_goes_through_an_index(name, sql):  # ST-63
         (sqlite_reads.CONVERSATIONS_OF_TASK["ascending"], "conversations_owner_task"),
         (sqlite_reads.CONVERSATIONS_OF_CONVERSATION["ascending"], "conversations_owner_conversation"),
         (sqlite_reads.ENDED_TASKS_OF["ascending"], "ended_tasks_conversation"),
+        (sqlite_messages.LIVE_MESSAGES, "messages_live"),
+        (sqlite_messages.DEAD_LETTERS, "messages_dead"),
+        (sqlite_messages.CONSUMED_MESSAGES["ascending"], "messages_consumed"),
+        (sqlite_messages.MESSAGE_BY_REQUEST, "messages_request"),
         (sqlite_reads.DUE, "sessions_wake"),
         (sqlite_document_reads.LIVE, "documents_alive"),
         (sqlite_document_reads.RETIRED, "documents_retired"),

@@ -14,12 +14,13 @@ from perdure.storage.conformance_rig import (
     document,
     entry,
     fails,
+    message,
     pages,
     set_n,
     submission,
     task,
 )
-from perdure.storage.contract import ConversationQuery, EntryQuery, SubmissionQuery, TaskQuery
+from perdure.storage.contract import ConversationQuery, EntryQuery, MessageQuery, SubmissionQuery, TaskQuery
 from perdure.storage.errors import StorageRejected
 from perdure.storage.jsonl import JsonlStorage
 from perdure.storage.memory import MemoryStorage
@@ -50,6 +51,12 @@ async def fill(rig):
     await rig.commit(document(rig.id(), {"x": 1}, kind="brief"), document(rig.id(), {}, scope=TaskScope(task_id=5)))
     await rig.commit(DocumentRetire(id=13), DocumentRetire(id=6), submission(rig.id(), request_id="r"))
     await rig.commit(document(rig.id(), {"n": 100}, kind="past", **rewound), task(rig.id()), wake=12345)
+    statuses = ("outgoing", "queued", "dead", "consumed")
+    mail = [
+        message(rig.id(), status=status, body=None, request_id="r" * (status == "consumed") or None)
+        for status in statuses
+    ]
+    await rig.commit(*mail)
     await rig.commit(wake=777)
 
 
@@ -64,6 +71,7 @@ async def picture(storage, key="session"):
         found.append(await storage.latest_head_marker(key, one.id))
     found += await pages(storage.scan_tasks, key, TaskQuery())
     found += await pages(storage.scan_submissions, key, SubmissionQuery())
+    found += await pages(storage.scan_messages, key, MessageQuery())
     found.append(await storage.submission_by_request(key, 1, "r"))
     for record in await pages(storage.incarnations, key):
         found += [record, await storage.revisions(key, record.id), await storage.document(key, record.id)]

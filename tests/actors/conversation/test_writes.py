@@ -409,9 +409,9 @@ def test_a_full_inbox_refuses_with_a_typed_error_and_takes_more_when_there_is_ro
             await work.started.wait()
             queued = [await s.root.submit("two"), await s.root.write("note")]
             for send in (s.root.submit("three", request_id="r"), s.root.write("note"), s.root.reset()):
-                with pytest.raises(perdure.InboxFull, match="2 wait") as full:
+                with pytest.raises(perdure.InboxFull, match="2 messages waiting") as full:
                     await send
-                assert (full.value.conversation_id, full.value.count) == (s.root.id, 2)
+                assert (full.value.receiver, full.value.count) == (s.root.id, 2)
             assert [one["id"] for one in await inbox(s.root)] == [one.id for one in queued]
             assert await queued[1].withdraw() == "aborted"
             three = await s.root.submit("three", request_id="r")

@@ -227,14 +227,15 @@ class Stage:
         ended = await asyncio.gather(*self.aborts, return_exceptions=True)
         assert all(one is None or isinstance(one, SessionFailed) for one in ended)
         await turns()
-        core = await self.system.core("s")
+        core, unused = await self.system.core("s"), await self.system.core("unused")
         forest, scheduler = core.forest, core.scheduler
         sets = ["_records", "_waiters", "_awaited", "_reached", "_completed", "_unawaited", "_condemned", "_over"]
         sets += ["_intents", "_before", "_active", "_deadlines"]
         kept = [len(getattr(forest, name)) for name in sets]
         kept += [len(forest.ownership), len(forest.ownership._undo), len(scheduler.invocations), len(scheduler.blocked)]
         kept += [len(scheduler._backlog), len(scheduler._stopping), len(scheduler._failed_migrations)]
-        kept += [len(core._listeners), len(core._ends), len(core._waiting), len(core.pending.rows), len(core.recovered)]
+        kept += [len(core._waiting), len(core.pending.rows), len(core.recovered)]
+        kept += [len(core.subscribers) - len(unused.subscribers)]
         assert not any(kept)
         assert not [one for one in actors(self.system.inspect().actors) if one.startswith("task:")]
         assert await self.system.next_deadline() is None
