@@ -60,7 +60,7 @@ def _no_items(value: JsonObject, ops: Sequence[Any], deltas: int) -> bool:
 
 
 LiveDoc: Doc[Json] = Doc("pi.live", checkpoint_when=_nothing_runs)
-"""What runs now: ``run {taskId, inputs, failed?}`` exactly while busy,
+"""What runs now: ``run {taskId, inputs, failed?, uncompacted?}`` exactly while busy,
 ``generation {attempt, message?, retry?, poll?}``, ``tools``, ``compactions [{taskId, reason, blocking, attempt, retry?}]``."""
 InboxDoc: Doc[Json] = Doc("pi.inbox", initial=lambda: {"items": []}, checkpoint_when=_no_items)
 """Queued submissions in id order: ``items [{id, mode, content}]``."""
