@@ -9,19 +9,32 @@ Imports run downwards only. What is named here is the public interface; everythi
 """
 
 from . import events, models
-from .actors.agent.errors import ExtensionInvalid, InvalidArguments, ToolDefinitionError
+from .actors.agent.calls import arguments_hash
+from .actors.agent.errors import (
+    ApprovalMismatch,
+    CallNotWaiting,
+    ExtensionInvalid,
+    InvalidArguments,
+    ToolDefinitionError,
+    ToolTimeout,
+    UnknownCall,
+)
+from .actors.agent.hooks import Deny, HookContext, Hooks
 from .actors.agent.output import OutputLimits
-from .actors.agent.registry import Extension, PromptInput, Registry, Section
+from .actors.agent.registry import Extension, PromptInput, Registry, Section, Wrap
+from .actors.agent.reload import ReloadFailed, reload
+from .actors.agent.summaries import CompactionPlan, Decline, Summary
 from .actors.agent.tool import Tool, ToolResult, tool
-from .actors.agent.toolcontext import ToolContext
+from .actors.agent.toolcontext import External, ToolContext
 from .actors.conversation.budget import Budget, BudgetState
 from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDoc, UsageDoc
 from .actors.conversation.choice import Agent, configure
+from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
 from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
 from .actors.conversation.ledger import UsageReport
-from .actors.conversation.settings import ProgressPolicy, RetryPolicy, Settings
+from .actors.conversation.settings import CompactionPolicy, ProgressPolicy, RetryPolicy, Settings
 from .actors.conversation.view import EventStream
 from .actors.models import Model, Models, ScriptedModel
 from .actors.runtime import ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock
@@ -29,6 +42,7 @@ from .actors.session.documents import Doc
 from .actors.session.environment import Services
 from .actors.session.errors import (
     DocumentMismatch,
+    EntryNotVisible,
     InboxFull,
     InvalidValue,
     LineReentry,
@@ -39,6 +53,7 @@ from .actors.session.errors import (
     TransactionOver,
     Undeliverable,
     UnknownRecord,
+    WaitCycle,
 )
 from .actors.session.publication import DocumentChanged, Publication
 from .actors.session.tx import Entry
@@ -49,8 +64,10 @@ from .actors.task.inspection import SessionFigures
 from .actors.task.letters import Letter
 from .actors.task.ref import TaskRef
 from .actors.task.run import Run
+from .actors.task.standing import Standing
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.subagent import SubagentFailed, subagent
+from .actors.tools.subagents import NoSuchAgent, subagents
 from .chord import Draft, Watch
 from .chord.errors import PerdureError
 from .storage.contract import ConversationQuery, EntryQuery, MessageQuery, Page, Storage, SubmissionQuery, TaskQuery
@@ -93,29 +110,40 @@ __all__ = [
     "Agent",
     "AgentDoc",
     "Answer",
+    "ApprovalMismatch",
     "Backoff",
     "Budget",
     "BudgetState",
+    "CallNotWaiting",
     "Clock",
+    "Compacted",
+    "CompactionPlan",
+    "CompactionPolicy",
     "Completed",
     "ContextView",
     "Conversation",
     "ConversationBusy",
     "ConversationQuery",
     "ConversationRecord",
+    "Decline",
     "DefinitionError",
+    "Deny",
     "Doc",
     "DocumentChanged",
     "DocumentMismatch",
     "Draft",
     "Entry",
+    "EntryNotVisible",
     "EntryQuery",
     "EntryRecord",
     "EventStream",
     "Extension",
     "ExtensionInvalid",
+    "External",
     "Failed",
     "Faulted",
+    "HookContext",
+    "Hooks",
     "InboxDoc",
     "InboxFull",
     "Inspection",
@@ -133,6 +161,7 @@ __all__ = [
     "MessageSender",
     "Model",
     "Models",
+    "NoSuchAgent",
     "Orphaned",
     "OutputLimits",
     "OwnershipRefused",
@@ -146,6 +175,7 @@ __all__ = [
     "Quorum",
     "ReadAfterWrite",
     "Registry",
+    "ReloadFailed",
     "RequestIdReused",
     "Restart",
     "RetryPolicy",
@@ -163,6 +193,7 @@ __all__ = [
     "Settled",
     "SqliteReader",
     "SqliteStorage",
+    "Standing",
     "Storage",
     "StorageBusy",
     "StorageClosed",
@@ -177,6 +208,7 @@ __all__ = [
     "SubmissionQuery",
     "SubmissionRecord",
     "SubmissionTooLarge",
+    "Summary",
     "System",
     "SystemClock",
     "Task",
@@ -188,20 +220,27 @@ __all__ = [
     "ToolContext",
     "ToolDefinitionError",
     "ToolResult",
+    "ToolTimeout",
     "TransactionOver",
     "Tx",
     "Unanswered",
     "Undeliverable",
+    "UnknownCall",
     "UnknownRecord",
     "UsageDoc",
     "UsageReport",
     "VirtualClock",
+    "WaitCycle",
     "Watch",
+    "Wrap",
+    "arguments_hash",
     "configure",
     "events",
     "export_session",
     "import_session",
     "models",
+    "reload",
     "subagent",
+    "subagents",
     "tool",
 ]

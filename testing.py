@@ -5,12 +5,14 @@
     FaultyStorage         fails, delays or crashes at a chosen write
     StorageConformance    the suite that every storage backend has to pass; extend it, and pytest runs it
     ProtocolServer        a real HTTP server that plays a provider's protocol, faults included
+    request_problems      what a strict provider would refuse a request for
 
 A face of the rooms in which these live.
 """
 
 from .actors.models import ScriptedModel
 from .actors.models.testing import Cut, ProtocolServer, Reply, Request, Silence
+from .actors.models.testing_requests import request_problems
 from .actors.runtime import VirtualClock
 from .storage.conformance import StorageConformance
 from .storage.faulty import FaultyStorage
@@ -25,4 +27,5 @@ __all__ = [
     "Silence",
     "StorageConformance",
     "VirtualClock",
+    "request_problems",
 ]

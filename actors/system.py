@@ -25,11 +25,16 @@ from ..storage.errors import SchemaTooNew, StorageCorrupt, StorageInUse
 from ..storage.records import Batch, TaskRecord
 from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
+from .agent.calls import CallDesk
+from .agent.compaction import AgentCompactor, Compaction
 from .agent.generation import Generation, GenerationRunner
 from .agent.registry import Extension, Registry
 from .agent.tooltask import ToolTask
 from .conversation.builtin import create_documents
+from .conversation.calls import Calls
+from .conversation.compaction import Compactor
 from .conversation.context import check_messages
+from .conversation.decisions import DecisionBox, DecisionDesk
 from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
 from .conversation.settings import Settings
@@ -48,6 +53,7 @@ from .task.definition import Definitions
 from .task.engine import Engine, Invocation
 from .task.inspection import SessionFigures, figures, restarts_by_session
 from .task.ref import tell_task
+from .task.standing import Standing, standing
 
 log = structlog.get_logger("perdure.system")
 
@@ -61,13 +67,15 @@ HOPELESS = (StorageCorrupt, SchemaTooNew, StorageInUse)
 class Inspection(msgspec.Struct, frozen=True):
     """A picture of what is in memory: the actors as a tree; of every active session the live tasks, and figures.
 
-    ``next_deadline`` is when a session must next be woken (ms since the epoch), as far as the timer was told: None when
-    nothing is to come, 0 as long as storage was not asked. ``given_up`` are sessions that are down because they crashed
-    again and again, with the reason; they are tried again when somebody asks for them.
+    ``standing`` tells what each of those tasks does or waits for. ``next_deadline`` is when a session must next be woken (ms
+    since the epoch), as far as the timer was told: None when nothing is to come, 0 as long as storage was not asked.
+    ``given_up`` are sessions that are down because they crashed again and again, with the reason; they are tried again
+    when somebody asks for them.
     """
 
     actors: list[dict[str, Any]]
     sessions: dict[str, list[TaskRecord]]
+    standing: dict[str, dict[int, Standing]]
     figures: dict[str, SessionFigures]
     next_deadline: int | None
     given_up: dict[str, str] = {}
@@ -127,6 +135,7 @@ class System:
         self._grace_over = asyncio.Event()
         self._closing = False
         self._ended: BaseException | None = None
+        self._desk: DecisionDesk | None = None
         self.services = Services()
         definitions = Definitions()
         self.services.provide(Definitions, definitions)
@@ -134,8 +143,10 @@ class System:
         self.services.provide(Models, models)
         self.services.provide(Settings, settings)
         self.services.provide(Runner, GenerationRunner())  # type: ignore[type-abstract]
+        self.services.provide(Calls, CallDesk())  # type: ignore[type-abstract]
+        self.services.provide(Compactor, AgentCompactor())  # type: ignore[type-abstract]
         self.services.provide(Directory, self)  # type: ignore[type-abstract]
-        self.registry.build_in((Generation, ToolTask))
+        self.registry.build_in((Generation, ToolTask, Compaction))
 
     @classmethod
     def open(
@@ -182,10 +193,20 @@ class System:
             root = self._actors.spawn(Root, self, self._children(self._actors), id="root")
             root.when_ended().on_done(lambda ended: self._root_ended(ended.get()))
             await self._sessions_up()
+            if isinstance(self._store.storage, SqliteStorage):
+                self._desk = DecisionDesk(self.services, DecisionBox(self._store.storage.path))
+                self._desk.start()
         except BaseException:
-            await self.close()
+            await self._close_unopened()
             raise
         return self
+
+    async def _close_unopened(self) -> None:
+        """Close after an opening that failed. Its error is the one that counts; another one is reported only."""
+        try:
+            await self.close()
+        except Exception:
+            log.exception("close_failed")
 
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
@@ -199,6 +220,8 @@ class System:
         outside gets SessionClosed, and what was being waited for may still come. Then what goes on is cancelled, with a few
         seconds for its clean-up. Closing again while that lasts ends the grace.
         """
+        if self._desk is not None:
+            await self._desk.stop()
         if grace_s > 0 and not self._draining and self._sessions is not None:
             self._draining = True
             await self._drain(self._sessions, grace_s)
@@ -412,11 +435,13 @@ class System:
         """Look at what runs in this process now."""
         actors = [] if self._actors is None else self._actors.tree()
         active = [] if self._sessions is None else self._sessions.active()
+        sessions = {core.key: core.forest.all_kept() for core in active}
         given_up = {} if self._sessions is None else self._sessions.given_up
         restarts = restarts_by_session(actors)
         return Inspection(
             actors=actors,
-            sessions={core.key: core.forest.all_kept() for core in active},
+            sessions=sessions,
+            standing={core.key: _standings(core, sessions[core.key]) for core in active},
             figures={core.key: figures(core, restarts.get(core.key, 0)) for core in active},
             next_deadline=self._next_told(),
             given_up={key: repr(cause) for key, cause in given_up.items()},
@@ -433,3 +458,8 @@ class System:
         if ref is not None and self._actors is not None:
             self._actors.kill(ref)
         return ref is not None
+
+
+def _standings(core: SessionCore, tasks: Iterable[TaskRecord]) -> dict[int, Standing]:
+    engine = core.scheduler
+    return {task.id: standing(engine, task) for task in tasks} if isinstance(engine, Engine) else {}

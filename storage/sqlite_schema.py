@@ -198,7 +198,7 @@ def _configure(path: str, connection: sqlite3.Connection, durability: Durability
         raise StorageError(f"{path}: SQLite cannot use a write-ahead log here; move the file to a local disk")
     connection.execute(f"PRAGMA synchronous = {_SYNCHRONOUS[durability]}")
     connection.execute("PRAGMA fullfsync = ON")  # macOS: an fsync that reaches the disk
-    connection.execute("PRAGMA cache_size = -65536")
+    connection.execute("PRAGMA cache_size = -16384")
     connection.execute("PRAGMA wal_autocheckpoint = 0")  # checkpoints run when nobody waits
     connection.execute(f"PRAGMA journal_size_limit = {WAL_IDLE_BYTES}")
 

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 from ..storage.records import Pending, Running, TaskRecord, Waiting
 from .deadlines import Deadlines
-from .joins import has_completed, has_intent, is_joined
+from .joins import has_completed, has_intent, is_joined, wanted
 from .ownership import Ownership
 
 
@@ -59,6 +59,12 @@ class Forest:
         """List the live tasks as of the last checkpoint, by id."""
         kept = (self.kept(task) for task in sorted({*self._records, *self._before}))
         return [record for record in kept if record is not None]
+
+    def owned_kept(self, owner: int) -> list[TaskRecord]:
+        """List the live tasks that a task owns directly, as of the last checkpoint, by id."""
+        listed = {*self.ownership.children(owner), *self._before}
+        kept = (self.kept(task) for task in sorted(listed))
+        return [record for record in kept if record is not None and record.owner == owner]
 
     def is_live(self, task: int) -> bool:
         """Whether the task is live."""
@@ -269,6 +275,34 @@ def closes_cycle(forest: Forest, waiter: int, on: list[int]) -> bool:
             seen.add(task)
             stack.extend(_dependencies(forest, task))
     return False
+
+
+def must_outlive(forest: Forest, task: int, other: int) -> bool:
+    """Whether it is certain that ``task`` cannot end, unless it is aborted, before ``other`` does.
+
+    It is for ``other`` itself, for those whose end its work holds open, and for those parked until all of some tasks have
+    ended of which one is such. Unlike in ``closes_cycle`` a wait that may end early binds nobody.
+    """
+    seen: set[int] = set()
+    stack = [task]
+    while stack:
+        task = stack.pop()
+        if task == other:
+            return True
+        if task not in seen:
+            seen.add(task)
+            stack.extend(_certain_dependencies(forest, task))
+    return False
+
+
+def _certain_dependencies(forest: Forest, task: int) -> Iterator[int]:
+    record = forest.kept(task)  # what a block has staged may yet be undone
+    if record is None:
+        return
+    wait = record.state if isinstance(record.state, Waiting) and not record.abort_requested else None
+    if wait is not None and wait.until is None and not wait.mail and wanted(wait.policy) is None:
+        yield from wait.on
+    yield from forest.ownership.holds(task)
 
 
 def _is_foreign(forest: Forest, waiter: int, task: int) -> bool:

@@ -48,6 +48,10 @@ class Ownership:
         """Conversations without an owner that have live work below."""
         return list(self._roots)
 
+    def children(self, node: int) -> list[int]:
+        """The listed nodes directly below."""
+        return list(self._below.get(node, ()))
+
     # --- changes
 
     def add_conversation(self, conversation: int, owner: int | None) -> None:
@@ -101,6 +105,15 @@ class Ownership:
                 return parent
             node = parent
         return None
+
+    def is_work_of(self, node: int, top: int) -> bool:
+        """Whether a node is part of the ordinary work below another."""
+        above: int | None = node
+        while above is not None and not self.is_background(above):
+            above = self._parent.get(above)
+            if above == top:
+                return True
+        return False
 
     def has_work(self, node: int) -> bool:
         """Whether a live foreground task is below, not looking past background tasks. Costs the path to the first."""

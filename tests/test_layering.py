@@ -41,7 +41,15 @@ MAY_IMPORT = {
         "actors.task",
         "actors.conversation",
     },
-    "actors.tools": {"chord", "storage", "actors.models", "actors.conversation", "actors.agent"},
+    "actors.tools": {
+        "chord",
+        "storage",
+        "actors.models",
+        "actors.session",
+        "actors.task",
+        "actors.conversation",
+        "actors.agent",
+    },
     "actors.cli": {"storage", "actors.conversation"},
     "actors.system": set(ROOMS),
 }

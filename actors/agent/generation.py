@@ -1,65 +1,70 @@
 """``pi.generation``: one model response and its tool round, as a durable task.
 
-prepare (prompt and context) -> request (stream, classify) -> answer | tools -> next generation | retry (parked) | failure.
+prepare (prompt, context, room) -> request (stream, classify) -> answer | tools -> next generation | retry (parked) | failure.
+A context that leaves no room is compacted first, or beside the request while there is some left.
 The run's inputs live in ``pi.live.run``; whichever task it names settles them. Proved by
 tests/actors/agent/test_generation.py.
 """
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import Sequence
 from typing import Any, cast
 
 import msgspec
 import structlog
 
 from ...chord import Draft
-from ...storage.records import EntryRecord, Json, JsonObject, TaskRecord
+from ...storage.records import Json, JsonObject, TaskRecord
 from ..conversation.budget import pause
 from ..conversation.builtin import (
-    AgentDoc,
     AssistantEntry,
     LiveDoc,
     ProviderDoc,
     SystemEntry,
-    ToolResultEntry,
-    ToolSlot,
+    UserEntry,
 )
 from ..conversation.choice import model_name, model_ref
 from ..conversation.context import ContextView
 from ..conversation.handles import Conversation
 from ..conversation.inbox import after_tools, answered, end_run, final_boundary, settle_inputs, why_unanswered
 from ..conversation.settings import RetryPolicy, Settings
+from ..conversation.writes import RESET, reset_model
 from ..models import (
     AssistantMessage,
-    Done,
+    DeferredHandle,
     ErrorInfo,
-    Event,
     Model,
     ModelRequest,
     Models,
     Partial,
     ThinkingLevel,
-    ToolCall,
-    current_tools,
-    from_json,
+    UserMessage,
+    current_sections,
     to_json,
     tool_calls,
 )
 from ..session.tx import BaseTx
-from ..task.definition import Phase, Task
+from ..task.definition import Phase, Task, encode
 from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
-from . import results
+from . import deferred, room, rounds
+from .asking import agent_of, ask, may_retry, retry_delay, seconds, why_given_up
+from .compaction import CompactionInput, CompactionReason, create_compaction
+from .failover import fails_over, model_for
+from .fitting import fit_results
+from .hooks import AgentHooks
 from .partials import commit_partial, keep_partial, pop_partial, take_partial
-from .prompt import plan, render, shown_sections
+from .prompt import Change, changes, render, wants_baseline
 from .pump import Pump
-from .registry import PromptInput, Registry, Resolved
-from .responses import broken_off, said, storable
-from .stopping import told_to_stop
-from .tooltask import ToolInput, ToolTask
+from .registry import PromptInput, Resolved
+from .repetition import repeated_rounds
+from .responses import failure_text, storable, unique_calls
 from .usage import count_message
 
 log = structlog.get_logger("perdure.agent")
+
+ANSWERS = ("stop", "length", "toolUse")
+"""Stop reasons of a response that did what it was asked for."""
 
 
 class GenerationOutcome(msgspec.Struct, frozen=True, rename="camel"):
@@ -72,9 +77,14 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
     """Ask the model, and see its tool calls through."""
 
     class Prepare(Phase):
-        """Bring prompt and tools up to date, and fix the request."""
+        """Bring prompt and tools up to date, and fix the request. ``compacted`` is the compaction that this run has awaited.
+
+        ``overflow`` is what the provider said of the request that was too long for it.
+        """
 
         attempt: int = 1
+        compacted: int | None = None
+        overflow: str | None = None
 
     class Request(Phase):
         """The request is fixed: the same one is sent again after a crash."""
@@ -83,44 +93,58 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
         model: dict[str, str]
         thinking_level: ThinkingLevel
         cutoff: int
+        compacted: int | None = None
 
-    class Tools(Phase):
-        """The round's tasks; ``pending`` are calls of a sequential round that have not been started."""
+    class Poll(Phase):
+        """Parked until ``at``, then its provider is asked whether the response is there. ``asked`` is the request."""
 
-        assistant: int
-        tools: list[int]
-        pending: list[str]
+        asked: JsonObject
+        handle: DeferredHandle
+        at: int
+
+    Tools = rounds.Tools
 
     # --- phases
 
     async def prepare(self, run: Run[None], state: Prepare) -> None:
-        """Append what has changed of prompt and tools; fix the request."""
-        agent = await _agent(run)
-        model = run.service(Models).get(agent.model) if agent.model is not None else None
-        if agent.model is None or model is None:
+        """Append what has changed of prompt and tools; fix the request, once it is sure to find room."""
+        if state.overflow is not None and not await room.made_room(run, state.compacted):
+            text = room.too_long(state.overflow, await _conversation(run).context())
+            await _fail(run, "model_error", text, text)
+            return
+        agent = await agent_of(run)
+        model = await model_for(run, agent)
+        if model is None:
             await _fail(run, "no_model", f"Model {agent.model or '(none chosen)'} is not available")
             return
         view = await _conversation(run).context()
-        shown = shown_sections(view.messages)
-        given = PromptInput(
-            session=run.session, conversation_id=run.conversation_id, agent=agent, snapshot=run.snapshot
-        )
-        sections = await render(agent.sections, given, shown)
-        planned = plan(view.messages, sections, [tool.spec for tool in agent.tools], run.now())
+        limit = run.service(Settings).max_repeated_rounds
+        if limit is not None and repeated_rounds(view.messages, limit) >= limit:
+            log.warning("run_repeats", session=run.session, conversation=run.conversation_id, rounds=limit)
+            await _fail(run, "repetition", f"The model has repeated the same {limit} rounds of calls and results")
+            return
+        planned = await _prompt_changes(run, agent, view)
+        need = None if state.compacted is not None else room.need(run, model, view, planned)
         async with run.commit() as tx:
             if await _pause(tx, run):
                 return
-            cutoff = max(entry.id for entry in view.entries)
-            for message in planned:
-                cutoff = (await tx.append(SystemEntry, model=[to_json(message)])).id
+            if need == "blocking":
+                await _compact_first(tx, run, "threshold", state.attempt)
+                return
+            cutoff = await _append_changes(tx, planned) or cast(
+                "int", view.newest
+            )  # what is answered stands in an entry
             live = await tx.doc(LiveDoc, run.conversation_id)
             live["generation"] = {"attempt": state.attempt}
+            if need == "background" and "compactions" not in live:
+                await create_compaction(tx, run.conversation_id, CompactionInput("threshold"))
             tx.goto(
                 self.Request(
                     attempt=state.attempt,
-                    model=model_ref(agent.model),
+                    model=model_ref(model.name),
                     thinking_level=agent.thinking_level,
                     cutoff=cutoff,
+                    compacted=state.compacted,
                 )
             )
 
@@ -133,31 +157,43 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "no_model", f"Model {model_name(state.model)} is not available")
             return
         view = await _conversation(run).context(at=state.cutoff)
-        message = unique_calls(await _stream(run, state, model, view))
-        settings = run.service(Settings)
-        async with run.commit() as tx:
-            entry = await _store(tx, run, message)
-            answering = message.stop_reason in ("stop", "length", "toolUse")
-            if answering and tool_calls(message):
-                await _start_round(tx, run, entry, message, view)
-            elif answering:
-                await _answer(tx, run, entry)
-            elif may_retry(settings.retry, state.attempt, message.error):
-                await _retry(tx, run, state.attempt, settings.retry, message.error)
-            else:
-                await _give_up(tx, run, "model_error", _said(message))
-                tx.fail(_said(message), result=GenerationOutcome(entry_id=entry))
+        agent = await agent_of(run)
+        message = await _stream(run, state, model, view, agent)
+        await _conclude(run, state, model, view, agent=agent, message=message)
 
-    async def tools(self, run: Run[None], state: Tools) -> None:
+    async def poll(self, run: Run[None], state: Poll) -> None:
+        """Look for a response that its provider computes in the background."""
+        asked = msgspec.convert(state.asked, self.Request)
+        model = run.service(Models).get(model_name(asked.model))
+        if model is None:
+            await _fail(run, "no_model", f"Model {model_name(asked.model)} is not available")
+            return
+        message = await deferred.fetch(run, model, state.handle)
+        view = await _conversation(run).context(at=asked.cutoff)
+        agent = await agent_of(run)
+        await _conclude(run, asked, model, view, agent=agent, message=message, polled_at=state.at)
+
+    async def tools(self, run: Run[None], state: rounds.Tools) -> None:
         """Go on after the tool round, or with the next call of a sequential one."""
+        if state.pending:
+            async with run.commit() as tx:
+                await rounds.next_call(tx, run, state)
+            return
+        message = await rounds.round_message(run, state)
+        asked = rounds.verdict(len(tool_calls(message)), await run.outcomes(state.tools))
+        more = await rounds.after_round(run, message)
         async with run.commit() as tx:
-            if state.pending:
-                await _next_call(tx, run, state)
-                return
             live = await tx.doc(LiveDoc, run.conversation_id)
             live.pop("tools", None)
+            await rounds.add_tools(tx, run.conversation_id, asked.add_tools)
+            if asked.handoff is not None:
+                await tx.append(RESET, model=reset_model(asked.handoff, run.now()), head="self")
+            if asked.terminate:
+                await _answer(tx, run, state.assistant)
+                return
             runs = _runs(live, run.id)
             if not runs or await after_tools(tx, run.conversation_id):
+                await _say(tx, run, more)
                 following = await tx.create_task(Generation)
                 if runs:
                     live["run"]["taskId"] = following.id
@@ -165,10 +201,12 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
 
     async def abort(self, run: Run[None], state: Phase) -> None:
         """Keep what was shown, answer the calls that never started, settle the inputs as aborted."""
+        if isinstance(state, self.Poll):
+            await deferred.cancel(run, run.service(Models).get(model_name(state.asked["model"])), state.handle)
         async with run.commit() as tx:
             await take_partial(tx, run.conversation_id)
             if isinstance(state, self.Tools):
-                await _abort_pending(tx, run, state)
+                await rounds.abort_pending(tx, run, state)
             await _give_up(tx, run, "aborted")
             tx.abort()
 
@@ -185,25 +223,48 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
 # --- preparing and asking
 
 
-async def _agent(run: Run[None]) -> Resolved:
-    choice = await run.snapshot(AgentDoc, run.conversation_id) or {}
-    return run.service(Registry).resolve(choice, run.service(Settings))
-
-
 def _conversation(run: Run[None]) -> Conversation:
     return Conversation(run.services, run.session, run.conversation_id)
 
 
-async def _stream(run: Run[None], state: Generation.Request, model: Model, view: ContextView) -> AssistantMessage:
+async def _shown_sections(run: Run[None], view: ContextView) -> dict[str, str]:
+    """Give the sections in effect: right after a head, those from before it, which a section that fails now falls back on."""
+    if view.head is None or not wants_baseline(view):
+        return current_sections(view.messages)
+    conversation = _conversation(run)
+    newest = (await conversation.entries(limit=100)).items
+    before = next((entry.id for entry in newest if entry.id < view.head.id), None)
+    return {} if before is None else current_sections((await conversation.context(at=before)).messages)
+
+
+async def _prompt_changes(run: Run[None], agent: Resolved, view: ContextView) -> list[Change]:
+    given = PromptInput(session=run.session, conversation_id=run.conversation_id, agent=agent, snapshot=run.snapshot)
+    sections = await render(agent.sections, given, await _shown_sections(run, view))
+    return changes(view, sections, [tool.spec for tool in agent.tools], run.now())
+
+
+async def _append_changes(tx: RunTx, planned: Sequence[Change]) -> int | None:
+    newest = None
+    for change in planned:
+        said = None if change.message is None else [to_json(change.message)]
+        newest = (await tx.append(SystemEntry, model=said, edits=change.edits or None)).id
+    return newest
+
+
+async def _stream(
+    run: Run[None], state: Generation.Request, model: Model, view: ContextView, agent: Resolved
+) -> AssistantMessage:
     settings = run.service(Settings)
     provider = await run.snapshot(ProviderDoc, run.conversation_id) or {}
     request = ModelRequest(
-        messages=view.messages,
+        messages=fit_results(view.messages, model.context_window),
         thinking_level=state.thinking_level,
         session_id=provider.get("sessionId"),
-        timeout_s=_seconds(settings.request_timeout_ms),
-        idle_timeout_s=_seconds(settings.idle_timeout_ms),
+        timeout_s=seconds(settings.request_timeout_ms),
+        idle_timeout_s=seconds(settings.idle_timeout_ms),
+        deferred=agent.deferred,
     )
+    request = await AgentHooks(run, agent).before_request(request)
     partial = Partial()
 
     async def flush() -> None:
@@ -213,72 +274,58 @@ async def _stream(run: Run[None], state: Generation.Request, model: Model, view:
     interval = settings.progress.partial_interval_ms
     pump = Pump(run.clock, interval, flush, delay_ms=interval)
     try:
-        shown = await _consume(model.stream(request), partial, pump)
-        return storable(partial.message(), shown, model)
-    except BaseException as error:
-        if told_to_stop(error):
-            raise
-        log.warning("model_raised", session=run.session, task=run.id, model=model.name, error=said(error))
-        return broken_off(partial, model, error)
+        return await ask(model, request, partial, pump.touch)
     finally:
         await pump.stop()
 
 
-async def _consume(stream: AsyncIterator[Event], partial: Partial, pump: Pump) -> AssistantMessage:
-    """Take in a whole stream, and close it whatever happens. Gives what had come before the final message."""
-    shown = AssistantMessage(content=[])
-    try:
-        async for event in stream:
-            if isinstance(event, Done):
-                shown = partial.message()
-            partial.feed(event)
-            if partial.has_content and not isinstance(event, Done):
-                pump.touch()
-    finally:
-        await _close(stream)
-    return shown
-
-
-async def _close(stream: AsyncIterator[Event]) -> None:
-    """Close a stream; that it cannot be closed takes nothing from what it said."""
-    close = getattr(stream, "aclose", None)
-    try:
-        if close is not None:
-            await close()
-    except Exception as error:  # noqa: BLE001
-        log.warning("stream_not_closed", error=said(error))
-
-
-def _seconds(ms: int | None) -> float | None:
-    return None if ms is None else ms / 1_000
-
-
-def unique_calls(message: AssistantMessage) -> AssistantMessage:
-    """Give every call of a message an id of its own, since some servers repeat them or send none."""
-    seen: set[str] = set()
-    content: list[Any] = []
-    for index, block in enumerate(message.content):
-        own = block
-        if isinstance(own, ToolCall):
-            if not own.id or own.id in seen:
-                own = msgspec.structs.replace(own, id=f"{own.id or 'call'}-{index}")
-            seen.add(own.id)
-        content.append(own)
-    return msgspec.structs.replace(message, content=content)
-
-
-def may_retry(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> bool:
-    """Whether a failed attempt (counted from 1) is followed by another."""
-    return policy.enabled and error is not None and error.retryable and attempt <= policy.max_retries
-
-
-def retry_delay(policy: RetryPolicy, attempt: int, error: ErrorInfo | None) -> int:
-    """Decide how long to wait after a failed attempt, in ms: doubling up to a cap, and never less than asked for."""
-    backoff: int = min(policy.base_delay_ms * 2 ** (attempt - 1), policy.max_delay_ms)
-    return max(backoff, (error.retry_after_ms or 0) if error is not None else 0)
-
-
 # --- what follows from a response
+
+
+async def _conclude(
+    run: Run[None],
+    state: Generation.Request,
+    model: Model,
+    view: ContextView,
+    *,
+    agent: Resolved,
+    message: AssistantMessage,
+    polled_at: int = 0,
+) -> None:
+    """Store a response and decide what follows from it."""
+    if message.stop_reason == "deferred" and message.deferred is not None:
+        await _defer(run, state, message.deferred, polled_at)
+        return
+    hooks = AgentHooks(run, agent)
+    message = storable(await hooks.after_response(unique_calls(message)), message, model)
+    settings = run.service(Settings)
+    answering = message.stop_reason in ANSWERS
+    more = await hooks.on_yield(message) if answering and not tool_calls(message) else None
+    async with run.commit() as tx:
+        entry = await _store(tx, run, message)
+        live = await tx.doc(LiveDoc, run.conversation_id)
+        if answering and tool_calls(message):
+            await rounds.start_round(tx, run, agent, entry, message=message, shown=view.messages)
+        elif answering:
+            await _answer(tx, run, entry, more)
+        elif may_retry(settings.retry, state.attempt, message.error):
+            await _retry(tx, run, state, settings.retry, message.error)
+        elif room.overflows(message) and room.may_compact(run, state.compacted, model, view):
+            await _compact_first(tx, run, "overflow", state.attempt, failure_text(message))
+        elif fails_over(run, live, agent, model.name, message.error):
+            tx.goto(Generation.Prepare(compacted=state.compacted))
+        else:
+            why = why_given_up(settings.retry, message)
+            text = room.too_long(why, view) if room.overflows(message) else why
+            await _give_up(tx, run, "model_error", text)
+            tx.fail(text, result=GenerationOutcome(entry_id=entry))
+
+
+async def _defer(run: Run[None], state: Generation.Request, handle: DeferredHandle, polled_at: int) -> None:
+    at = deferred.poll_at(handle, run.now(), polled_at)
+    async with run.commit() as tx:
+        await deferred.show_poll(tx, run.conversation_id, state.attempt, at)
+        await tx.wait(until=at, then=Generation.Poll(asked=encode(state), handle=handle, at=at))
 
 
 async def _store(tx: RunTx, run: Run[None], message: AssistantMessage) -> int:
@@ -289,12 +336,25 @@ async def _store(tx: RunTx, run: Run[None], message: AssistantMessage) -> int:
     return entry.id
 
 
-async def _answer(tx: RunTx, run: Run[None], entry: int) -> None:
+async def _answer(tx: RunTx, run: Run[None], entry: int, more: Json = None) -> None:
+    """End the run with an answer; or go on with it, if a hook has ``more`` to say and no queued input comes first."""
     live = await tx.doc(LiveDoc, run.conversation_id)
     if _runs(live, run.id):
-        await settle_inputs(tx, list(live.pop("run")["inputs"]), answered(entry))
-        await final_boundary(tx, run.conversation_id)
+        answering = live.pop("run")
+        placed = await final_boundary(tx, run.conversation_id)
+        if more is None or placed.inputs or placed.reset:
+            await settle_inputs(tx, answering["inputs"], answered(entry))
+        else:
+            await _say(tx, run, more)
+            live["run"] = {**answering, "taskId": (await tx.create_task(Generation)).id}
     tx.complete(GenerationOutcome(entry_id=entry))
+
+
+async def _say(tx: RunTx, run: Run[None], content: Json) -> None:
+    """Have a hook speak to the model, in the place of a user."""
+    if content is not None:
+        message = to_json(UserMessage(content="", timestamp=run.now())) | {"content": content}
+        await tx.append(UserEntry, model=[message])
 
 
 def _runs(live: Draft, task: int) -> bool:
@@ -302,20 +362,19 @@ def _runs(live: Draft, task: int) -> bool:
     return bool(live.get("run", {}).get("taskId") == task)
 
 
-async def _retry(tx: RunTx, run: Run[None], attempt: int, policy: RetryPolicy, error: ErrorInfo | None) -> None:
-    at = run.now() + retry_delay(policy, attempt, error)
+async def _retry(
+    tx: RunTx, run: Run[None], state: Generation.Request, policy: RetryPolicy, error: ErrorInfo | None
+) -> None:
+    attempt = state.attempt
+    at = run.now() + retry_delay(policy, attempt, error, run.id)
     live = await tx.doc(LiveDoc, run.conversation_id)
     live["generation"] = {"attempt": attempt, "retry": {"at": at, "error": error.message if error else ""}}
-    await tx.wait(until=at, then=Generation.Prepare(attempt=attempt + 1))
+    await tx.wait(until=at, then=Generation.Prepare(attempt=attempt + 1, compacted=state.compacted))
 
 
-def _said(message: AssistantMessage) -> str:
-    return message.error.message if message.error is not None else f"the model stopped: {message.stop_reason}"
-
-
-async def _fail(run: Run[None], reason: str, message: str) -> None:
+async def _fail(run: Run[None], reason: str, message: str, detail: Json = None) -> None:
     async with run.commit() as tx:
-        await _give_up(tx, run, reason)
+        await _give_up(tx, run, reason, detail)
         tx.fail(message, detail={"reason": reason})
 
 
@@ -334,74 +393,12 @@ async def _give_up(tx: RunTx, run: Run[None], reason: str, detail: Json = None) 
         await end_run(tx, run.conversation_id, reason, detail)
 
 
-# --- tool rounds
-
-
-async def _start_round(tx: RunTx, run: Run[None], entry: int, message: AssistantMessage, view: ContextView) -> None:
-    """Create the tasks of a round; a call to a tool that the request did not offer is answered here."""
-    offered = {tool.name for tool in current_tools(view.messages)}
-    calls = tool_calls(message)
-    sequential = await _sequential(run, calls)
-    slots: list[ToolSlot] = []
-    tasks: list[int] = []
-    pending: list[str] = []
-    for call in calls:
-        slot: ToolSlot = {"callId": call.id, "name": call.name, "status": "pending"}
-        if call.name not in offered:
-            draft = results.error("tool_unavailable", f"Tool {call.name} is not available")
-            slot["status"] = "done"
-            slot["entry"] = await _append_result(tx, call, draft, run.now())
-        elif sequential and tasks:
-            pending.append(call.id)
-        else:
-            slot["taskId"] = await _call_task(tx, run, entry, call.id)
-            tasks.append(slot["taskId"])
-        slots.append(slot)
-    live = await tx.doc(LiveDoc, run.conversation_id)
-    live["tools"] = cast("list[JsonObject]", slots)
-    await tx.wait(tasks, then=Generation.Tools(assistant=entry, tools=tasks, pending=pending))
-
-
-async def _sequential(run: Run[None], calls: Sequence[ToolCall]) -> bool:
-    agent = await _agent(run)
-    tools = [agent.tool(call.name) for call in calls]
-    return run.service(Settings).tool_execution == "sequential" or any(
-        tool is not None and tool.execution == "sequential" for tool in tools
-    )
-
-
-async def _call_task(tx: RunTx, run: Run[None], assistant: int, call_id: str) -> int:
-    task = await tx.create_task(ToolTask, ToolInput(assistant=assistant, call_id=call_id), owner=run.id)
-    return task.id
-
-
-async def _append_result(tx: RunTx, call: ToolCall, draft: results.Draft, now: int) -> int:
-    message = results.message(draft, call.id, call.name, now)
-    entry = await tx.append(ToolResultEntry, {"diagnostics": draft.diagnostics}, model=[to_json(message)])
-    return entry.id
-
-
-async def _next_call(tx: RunTx, run: Run[None], state: Generation.Tools) -> None:
-    call_id, *pending = state.pending
-    task = await _call_task(tx, run, state.assistant, call_id)
-    slot = _slot(await tx.doc(LiveDoc, run.conversation_id), call_id)
-    if slot is not None:
-        slot["taskId"] = task
-    tools = [*state.tools, task]
-    await tx.wait([task], then=Generation.Tools(assistant=state.assistant, tools=tools, pending=pending))
-
-
-def _slot(live: Draft, call_id: str) -> Draft | None:
-    return next((slot for slot in live.get("tools", ()) if slot["callId"] == call_id), None)
-
-
-async def _abort_pending(tx: RunTx, run: Run[None], state: Generation.Tools) -> None:
-    entry = await tx.entry(state.assistant)
-    message = cast("AssistantMessage", from_json((cast("EntryRecord", entry).model or [])[0]))
-    for call in tool_calls(message):
-        if call.id in state.pending:
-            draft = results.error("aborted", f"Tool {call.name} was aborted")
-            await _append_result(tx, call, draft, run.now())
+async def _compact_first(
+    tx: RunTx, run: Run[None], reason: CompactionReason, attempt: int, overflow: str | None = None
+) -> None:
+    """Wait for a compaction; then prepare again, whatever became of it."""
+    task = await create_compaction(tx, run.conversation_id, CompactionInput(reason), owner=run.id)
+    await tx.wait([task], then=Generation.Prepare(attempt=attempt, compacted=task.id, overflow=overflow))
 
 
 class GenerationRunner:

@@ -119,6 +119,19 @@ class Output:
             if self._buffered > self._limits.max_bytes * 4:
                 self._digest(self._joiner.feed(self._take()))
 
+    @property
+    def limits(self) -> OutputLimits:
+        """How much is kept."""
+        return self._limits
+
+    def skip(self, dropped_bytes: int, dropped_lines: int) -> None:
+        """Count output that was left out before it came here, in front of what comes next."""
+        with self._lock:
+            self._digest(self._joiner.feed(self._take()))
+            kept = self._kept
+            dropped = kept.dropped_bytes + len(kept.text.encode()) + dropped_bytes
+            self._kept = Bounded("", dropped, kept.dropped_lines + kept.text.count("\n") + dropped_lines)
+
     def bounded(self) -> Bounded:
         """Give what is kept so far."""
         with self._lock:

@@ -6,10 +6,14 @@ Only changes are sent, so that a longer request begins with the shorter one. Pro
 import inspect
 from collections.abc import Sequence
 
+import msgspec
 import structlog
 
 from ...chord import valid_text
-from ..models import Message, SystemMessage, ToolRef, ToolSpec, current_tools
+from ...storage.records import ContextEdit
+from ..conversation.builtin import SystemEntry
+from ..conversation.context import ContextView
+from ..models import Message, SystemMessage, ToolRef, ToolSpec, current_sections, current_tools
 from .registry import PromptInput, Section
 
 log = structlog.get_logger("perdure.agent")
@@ -43,23 +47,40 @@ async def _render(section: Section, given: PromptInput) -> str | None:
     return f"<{section.key}>\n{text}\n</{section.key}>"
 
 
-def shown_sections(messages: Sequence[Message]) -> dict[str, str]:
-    """Replay the system messages of a transcript into the sections in effect, in order."""
-    shown: dict[str, str] = {}
-    for message in messages:
-        for name, text in (message.sections or {}).items() if isinstance(message, SystemMessage) else ():
-            if text is None:
-                shown.pop(name, None)
-            else:
-                shown[name] = text
-    return shown
+class Change(msgspec.Struct, frozen=True):
+    """A system entry to be written: what it says, if anything, and the earlier ones that no longer count."""
+
+    message: SystemMessage | None
+    edits: list[ContextEdit] = []
+
+
+def wants_baseline(view: ContextView) -> bool:
+    """Whether a head has cut the prompt away and none has been written since."""
+    return view.head is not None and not any(
+        entry.kind == SystemEntry.kind and entry.id > view.head.id for entry in view.entries
+    )
+
+
+def changes(view: ContextView, sections: dict[str, str], tools: Sequence[ToolSpec], now: int) -> list[Change]:
+    """Decide which system entries lead from what a context shows to what is wanted.
+
+    After a head that is one complete prompt, whatever parts of earlier ones the head has kept: those count no longer.
+    """
+    if not wants_baseline(view):
+        return [Change(message) for message in plan(view.messages, sections, tools, now)]
+    kept = [entry.id for entry in view.entries if entry.kind == SystemEntry.kind]
+    wanted: dict[str, str | None] = dict(sections)
+    complete = SystemMessage(sections=wanted or None, tools_added=list(tools) or None, timestamp=now)
+    edits = [ContextEdit(target=entry, action="omit") for entry in kept]
+    message = complete if sections or tools else None
+    return [Change(message, edits)] if message or edits else []
 
 
 def plan(
     messages: Sequence[Message], sections: dict[str, str], tools: Sequence[ToolSpec], now: int
 ) -> list[SystemMessage]:
     """Decide which system messages lead from what ``messages`` have shown to what is wanted; none when nothing changed."""
-    planned = _plan_sections(shown_sections(messages), sections)
+    planned = _plan_sections(current_sections(messages), sections)
     removed, added = _plan_tools(current_tools(messages), tools)
     if not removed and not added:
         return [SystemMessage(sections=change, timestamp=now) for change in planned]

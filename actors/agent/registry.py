@@ -1,4 +1,4 @@
-"""Extensions: named bundles of tools, prompt sections and tasks, and the registry of those installed in this process.
+"""Extensions: named bundles of tools, prompt sections, hooks and tasks, and the registry of those installed in this process.
 
 Conversations store names; code comes from here when it is needed, so installing a new version under an old name takes
 effect at the next request. Proved by tests/actors/agent/test_registry.py.
@@ -6,9 +6,11 @@ effect at the next request. Proved by tests/actors/agent/test_registry.py.
 
 import re
 from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import partial
 from typing import Any, cast
 
 import msgspec
+import structlog
 
 from ...storage.records import JsonObject
 from ..conversation.choice import model_name
@@ -16,8 +18,11 @@ from ..conversation.settings import Settings
 from ..models import ThinkingLevel
 from ..task.definition import Definitions, Task
 from .errors import ExtensionInvalid
+from .hooks import Hooks
 from .responses import said
 from .tool import Tool
+
+log = structlog.get_logger("perdure.agent")
 
 Render = Callable[["PromptInput"], str | Awaitable[str | None] | None]
 SECTION_KEY = re.compile(r"[a-z][a-z0-9_-]*")
@@ -45,6 +50,17 @@ class Section(msgspec.Struct, frozen=True):
     tag: bool = True
 
 
+class Wrap(msgspec.Struct, frozen=True, kw_only=True):
+    """Puts something in place of the tool or section of a name, whoever brings that: what ``by`` makes of it.
+
+    It must give a ``Tool`` (see ``Tool.around``) or ``Section`` of the same name, and is asked at every resolution.
+    """
+
+    tool: str | None = None
+    section: str | None = None
+    by: Callable[[Any], Any]
+
+
 class Extension(msgspec.Struct, frozen=True, kw_only=True):
     """A named bundle of what an agent can do."""
 
@@ -52,6 +68,8 @@ class Extension(msgspec.Struct, frozen=True, kw_only=True):
     tools: Sequence[Tool] = ()
     sections: Sequence[Section] = ()
     tasks: Sequence[type[Task[Any, Any]]] = ()
+    hooks: Hooks = Hooks()
+    wraps: Sequence[Wrap] = ()
 
 
 class Resolved(msgspec.Struct, frozen=True, kw_only=True):
@@ -62,6 +80,15 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
     extensions: list[str]
     tools: list[Tool]
     sections: list[Section]
+    hooks: list[tuple[str, Hooks]] = []
+    """Each extension's, in the order in which they were installed."""
+    fallbacks: list[str] = []
+    deferred: bool = False
+
+    @property
+    def models(self) -> list[str]:
+        """The models to ask, the chosen one first."""
+        return [name for name in (self.model, *self.fallbacks) if name is not None]
 
     def tool(self, name: str) -> Tool | None:
         """Give an offered tool by name."""
@@ -82,8 +109,8 @@ class Registry:
             self._built_in.add(task.name)
             self._definitions.install(task)
 
-    def install(self, extension: Extension) -> None:
-        """Install an extension, or replace the one of its name.
+    def install(self, extension: Extension) -> Callable[[], None]:
+        """Install an extension, or replace the one of its name. Gives a function that uninstalls it, if it is still there.
 
         Raises ExtensionInvalid, and ToolDefinitionError for a tool without a schema, and changes nothing.
         """
@@ -92,6 +119,27 @@ class Registry:
         gone = _task_names(self._installed.get(extension.name)) - _task_names(extension)
         self._installed[extension.name] = extension
         self._definitions.replace(gone, made)
+        return partial(self._dispose, extension)
+
+    def _dispose(self, extension: Extension) -> None:
+        if self._installed.get(extension.name) is extension:
+            self.uninstall(extension.name)
+
+    def exchange(self, gone: Iterable[str], extensions: Iterable[Extension]) -> None:
+        """Uninstall and install extensions, all or none. Raises as ``install``."""
+        before = dict(self._installed)
+        try:
+            for name in gone:
+                self.uninstall(name)
+            for extension in extensions:
+                self.install(extension)
+        except BaseException:
+            for name in [name for name in self._installed if name not in before]:
+                self.uninstall(name)
+            for extension in before.values():
+                self.install(extension)
+            self._installed = before
+            raise
 
     def uninstall(self, name: str) -> None:
         """Remove an extension. Conversations that select it keep its name; its tasks wait until it comes back."""
@@ -109,6 +157,10 @@ class Registry:
         tools = {tool.name: tool for extension in selected for tool in extension.tools}
         offered = choice.get("tools")
         sections = {section.key: section for extension in selected for section in extension.sections}
+        for extension in selected:
+            for wrap in extension.wraps:
+                _wrap(tools, wrap.tool, wrap, Tool, extension.name)
+                _wrap(sections, wrap.section, wrap, Section, extension.name)
         if choice.get(INSTRUCTIONS):
             sections[INSTRUCTIONS] = Section(INSTRUCTIONS, choice[INSTRUCTIONS])
         return Resolved(
@@ -117,6 +169,9 @@ class Registry:
             extensions=[extension.name for extension in selected],
             tools=list(tools.values()) if offered is None else [tools[name] for name in offered if name in tools],
             sections=list(sections.values()),
+            fallbacks=[model_name(ref) for ref in choice.get("fallbacks", ())],
+            deferred=choice.get("deferred", False),
+            hooks=[(one.name, one.hooks) for one in self._installed.values() if one in selected],
         )
 
     def _taken(self, name: str) -> set[str]:
@@ -154,10 +209,46 @@ def _check(extension: Extension, taken: set[str]) -> None:
             raise ExtensionInvalid(f"{where}: {section!r} is no section")
         if not SECTION_KEY.fullmatch(section.key) or section.key == INSTRUCTIONS:
             raise ExtensionInvalid(f"{where}: section key {section.key!r} is reserved or not like 'a-name'")
+    _check_hooks(where, extension.hooks)
+    _check_wraps(where, extension.wraps)
     _unique(where, "section", [section.key for section in extension.sections])
     _unique(where, "task", [task.name for task in extension.tasks])
     for name in _task_names(extension) & taken:
         raise ExtensionInvalid(f"{where}: task {name!r} is defined elsewhere")
+
+
+def _wrap(winners: dict[str, Any], name: str | None, wrap: Wrap, kind: type[Any], extension: str) -> None:
+    """Wrap a tool or section that is there. A wrapper that fails, or gives something else, takes its target away."""
+    if name is None or name not in winners:
+        return
+    try:
+        winners[name] = _wrapped(wrap.by(winners[name]), name, kind)
+    except Exception as error:
+        log.exception("wrap_failed", extension=extension, target=name, error=said(error))
+        del winners[name]
+
+
+def _wrapped(given: Any, name: str, kind: type[Any]) -> Any:
+    if not isinstance(given, kind) or (given.name if isinstance(given, Tool) else given.key) != name:
+        raise TypeError(f"expected a {kind.__name__} called {name!r}, got {given!r}")
+    return given
+
+
+def _check_wraps(where: str, wraps: Sequence[Any]) -> None:
+    for wrap in wraps:
+        if not isinstance(wrap, Wrap) or (wrap.tool is None) == (wrap.section is None) or not callable(wrap.by):
+            raise ExtensionInvalid(
+                f"{where}: a wrap names a tool or a section, and a function that makes it anew: {wrap!r}"
+            )
+
+
+def _check_hooks(where: str, hooks: Any) -> None:
+    if not isinstance(hooks, Hooks):
+        raise ExtensionInvalid(f"{where}: {hooks!r} are no hooks")
+    for point in hooks.__struct_fields__:
+        hook = getattr(hooks, point)
+        if hook is not None and not callable(hook):
+            raise ExtensionInvalid(f"{where}: hook {point!r} cannot be called: {hook!r}")
 
 
 def _unique(where: str, what: str, names: list[str]) -> None:

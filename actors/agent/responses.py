@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from ...chord import PerdureError, copy_json, valid_text
-from ..models import AssistantMessage, Block, ErrorInfo, ErrorKind, Model, Partial
+from ..models import AssistantMessage, Block, ErrorInfo, ErrorKind, Model, Partial, ToolCall
 from ..models.errors import MAX_MESSAGE
 from ..models.repair import valid_json
 
@@ -42,6 +42,20 @@ def broken_off(partial: Partial, model: Model, error: BaseException) -> Assistan
     return _failed(message, model, "unknown", f"The model failed: {said(error)}")
 
 
+def unique_calls(message: AssistantMessage) -> AssistantMessage:
+    """Give every call of a message an id of its own, since some servers repeat them or send none."""
+    seen: set[str] = set()
+    content: list[Any] = []
+    for index, block in enumerate(message.content):
+        own = block
+        if isinstance(own, ToolCall):
+            if not own.id or own.id in seen:
+                own = msgspec.structs.replace(own, id=f"{own.id or 'call'}-{index}")
+            seen.add(own.id)
+        content.append(own)
+    return msgspec.structs.replace(message, content=content)
+
+
 def check_partial(message: AssistantMessage) -> None:
     """Refuse a partial that could not be read again once it is shown. Raises msgspec.ValidationError, TypeError."""
     msgspec.convert(msgspec.to_builtins(message), AssistantMessage)
@@ -54,6 +68,11 @@ def said(error: BaseException) -> str:
     except Exception:  # noqa: BLE001  (an exception that cannot say what it is about)
         words = ""
     return f"{type(error).__name__}: {words}".rstrip(": ")
+
+
+def failure_text(message: AssistantMessage) -> str:
+    """Say why a message is no answer."""
+    return message.error.message if message.error is not None else f"the model stopped: {message.stop_reason}"
 
 
 def _failed(message: Any, model: Model, kind: ErrorKind, reason: str) -> AssistantMessage:

@@ -3,7 +3,7 @@
 Proved by tests/actors/agent/test_results.py.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import msgspec
@@ -13,10 +13,13 @@ from ...storage.records import Json
 from ..conversation.builtin import Diagnostic
 from ..models import Content, Image, Text, ToolResultMessage, Usage, text
 from ..session.errors import InvalidValue
+from .errors import ToolTimeout
 from .output import Bounded, OutputLimits, bound, clean, storable
 from .tool import ToolResult
 
 NO_OUTPUT = "(no output)"
+TRUNCATED = "truncated"
+"""The code of the remark that something of the output is missing."""
 MAX_REMARK = 8_000
 """Characters of one diagnostic: bounds on output never cut diagnostics."""
 
@@ -29,6 +32,9 @@ class Draft(msgspec.Struct, kw_only=True):
     details: Json = None
     diagnostics: list[Diagnostic]
     usage: Usage | None = None
+    add_tools: Sequence[str] = ()
+    terminate: bool = False
+    handoff: str | None = None
     failed: bool = False
     """Whether the call's task ends failed, which cancels what it owns: nobody supervises that any more."""
 
@@ -54,7 +60,7 @@ def returned(
     value: Any, shown: Bounded, details: Json, diagnostics: Iterable[Diagnostic], limits: OutputLimits
 ) -> Draft:
     """Make the result of a tool that returned. Raises for a value without a JSON form, or a ToolResult of wrong types."""
-    result = _checked(value) if isinstance(value, ToolResult) else ToolResult(content=_content(value))
+    result = as_returned(value)
     remarks = [*diagnostics, *map(tidy, result.diagnostics)]
     content: list[Content]
     if result.content is None:
@@ -72,12 +78,62 @@ def returned(
         details=details if result.details is None else result.details,
         diagnostics=remarks,
         usage=result.usage,
+        add_tools=result.add_tools,
+        terminate=result.terminate,
+        handoff=result.handoff,
     )
 
 
-def _checked(result: ToolResult) -> ToolResult:
-    """Check the fields' types: what is stored must be readable for good."""
+def as_returned(value: Any) -> ToolResult:
+    """Give what a tool returned as a whole result. Raises as ``returned``."""
+    return checked(value) if isinstance(value, ToolResult) else ToolResult(content=_content(value))
+
+
+def checked(result: ToolResult) -> ToolResult:
+    """Check the fields' types: what is stored must be readable for good. Raises for what is not."""
     return msgspec.convert(storable(result), ToolResult)
+
+
+def over(slot: dict[str, Any], result: ToolResult, limits: OutputLimits) -> Draft:
+    """Make the result of a call that was completed from outside, over what it had durably shown (its ``slot``)."""
+    shown = Bounded(slot.get("output", ""), slot.get("droppedBytes", 0), slot.get("droppedLines", 0))
+    return returned(result, shown, slot.get("details"), slot.get("diagnostics", ()), limits)
+
+
+def as_result(draft: Draft) -> ToolResult:
+    """Give a result in the making as a tool would return it, for hooks to look at."""
+    return ToolResult(
+        content=draft.content,
+        details=draft.details,
+        is_error=draft.is_error,
+        diagnostics=draft.diagnostics,
+        usage=draft.usage,
+        add_tools=draft.add_tools,
+        terminate=draft.terminate,
+        handoff=draft.handoff,
+    )
+
+
+def rewritten(draft: Draft, result: ToolResult, limits: OutputLimits) -> Draft:
+    """Take over what hooks have made of ``as_result(draft)``. What they left alone stays as it is, over ``limits`` too."""
+    remarks = list(map(tidy, result.diagnostics))
+    content = draft.content
+    if result.content is not None and result.content != draft.content:
+        blocks = [text(result.content)] if isinstance(result.content, str) else result.content
+        content, dropped = _bound_blocks(list(blocks), limits)
+        remarks = [one for one in remarks if one.get("code") != TRUNCATED]
+        remarks += [_truncated(dropped, limits)] if dropped.truncated else []
+    return msgspec.structs.replace(
+        draft,
+        content=content,
+        details=result.details,
+        is_error=result.is_error,
+        diagnostics=remarks,
+        usage=result.usage,
+        add_tools=result.add_tools,
+        terminate=result.terminate,
+        handoff=result.handoff,
+    )
 
 
 def _content(value: Any) -> str | None:
@@ -103,7 +159,7 @@ def _truncated(dropped: Bounded, limits: OutputLimits) -> Diagnostic:
     message = (
         f"Output truncated to its {side}: {dropped.dropped_lines:,} lines, {dropped.dropped_bytes:,} bytes dropped"
     )
-    return remark("truncated", message, "warn")
+    return remark(TRUNCATED, message, "warn")
 
 
 def error(code: str, message: str, slot: dict[str, Any] | None = None, *, failed: bool = False) -> Draft:
@@ -113,7 +169,7 @@ def error(code: str, message: str, slot: dict[str, Any] | None = None, *, failed
     diagnostics = [*shown.get("diagnostics", ()), remark(code, message)]
     if shown.get("droppedBytes"):
         dropped = f"{shown.get('droppedLines', 0):,} lines, {shown['droppedBytes']:,} bytes dropped"
-        diagnostics.insert(-1, remark("truncated", f"Output truncated: {dropped}", "warn"))
+        diagnostics.insert(-1, remark(TRUNCATED, f"Output truncated: {dropped}", "warn"))
     return Draft(content=said, is_error=True, details=shown.get("details"), diagnostics=diagnostics, failed=failed)
 
 
@@ -124,6 +180,8 @@ def raised(
     said = _text_of(problem)
     message = said if isinstance(problem, PerdureError) and said else f"{type(problem).__name__}: {said}".rstrip(": ")
     slot = {"output": shown.text, "details": details, "diagnostics": list(diagnostics)}
+    if isinstance(problem, ToolTimeout):
+        return error("timeout", f"Tool {name} {message}", slot, failed=True)
     return error("tool_error", f"Tool {name} failed: {message}", slot, failed=True)
 
 

@@ -8,7 +8,7 @@ from ..conversation.builtin import Diagnostic, LiveDoc
 from ..session.tx import BaseTx
 from .output import Bounded
 
-PROGRESS = ("output", "droppedBytes", "droppedLines", "details", "diagnostics")
+PROGRESS = ("output", "droppedBytes", "droppedLines", "details", "diagnostics", "approval", "external")
 
 
 async def slot_of(tx: BaseTx, conversation_id: int, task: int) -> Draft | None:

@@ -11,9 +11,10 @@ schema is needed. Proved by tests/actors/agent/test_tool.py.
 
 import inspect
 import re
-from collections.abc import Callable, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, get_type_hints, overload
+from collections.abc import Awaitable, Callable, Sequence
+from copy import copy
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Annotated, Any, Literal, NotRequired, Protocol, get_type_hints, overload
 
 import docstring_parser
 import msgspec
@@ -21,7 +22,7 @@ import msgspec
 from ...chord import PerdureError, copy_json
 from ...storage.records import Json, JsonObject
 from ..conversation.builtin import Diagnostic
-from ..models import Content, ToolSpec, Usage
+from ..models import Content, ToolCall, ToolSpec, Usage, plain_text
 from .errors import InvalidArguments, ToolDefinitionError
 from .output import OutputLimits
 from .threads import in_thread
@@ -42,6 +43,9 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
 
     ``content`` is what the model reads (None: the output written with ``ctx.output``), ``details`` is for people and
     programs, ``is_error`` tells the model that the call failed, ``usage`` is what the call itself spent on models.
+    ``add_tools`` names tools to offer from now on to a conversation that has chosen some; ``terminate`` ends the run
+    with this round, without another word of the model, if every call of the round asks for it. ``handoff`` ends it, too, and
+    takes everything so far out of context, which begins anew with that text by a user; the round's last one counts.
     """
 
     content: str | list[Content] | None = None
@@ -49,13 +53,38 @@ class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
     is_error: bool = False
     diagnostics: Sequence[Diagnostic] = ()
     usage: Usage | None = None
+    add_tools: Sequence[str] = ()
+    terminate: bool = False
+    handoff: str | None = None
+
+    @property
+    def text(self) -> str:
+        """What it says: its text, or else its diagnostics'."""
+        said = self.content if isinstance(self.content, str) else plain_text(self.content or ())
+        return said or "\n".join(one["message"] for one in self.diagnostics)
+
+
+Approval = Literal["always"] | Callable[[ToolCall], bool | Awaitable[bool]]
+"""Which calls of a tool wait for somebody's approval: all, or those for which a function says so."""
+
+
+class Around(Protocol):
+    """What ``Tool.around`` takes."""
+
+    def __call__(
+        self, context: "ToolContext", arguments: JsonObject, *, run: Callable[[JsonObject], Awaitable[Any]]
+    ) -> Awaitable[Any]:
+        """Execute a call, or have ``run`` do it."""
 
 
 class Tool:
     """A function with its declaration and policies.
 
     ``replay="safe"`` lets a call that a crash interrupted run again; by default it is answered as interrupted.
-    ``execution="sequential"`` makes a round with this tool run its calls one after another.
+    ``execution="sequential"`` makes a round with this tool run its calls one after another. ``timeout_s`` is the longest
+    that one execution may take. ``approval`` has calls wait, for ``approval_timeout_s`` at most, until somebody approves
+    or denies them (``Conversation.approve``, ``deny``). ``details_type`` is what its results' details must be (anything
+    that msgspec can convert to).
     """
 
     def __init__(
@@ -67,12 +96,21 @@ class Tool:
         replay: Replay = "unsafe",
         execution: Literal["parallel", "sequential"] | None = None,
         limits: OutputLimits | None = None,
+        timeout_s: float | None = None,
+        approval: Approval | None = None,
+        approval_timeout_s: float | None = None,
+        details_type: Any = None,
     ) -> None:
         self.function = function
         self.name = name or str(getattr(function, "__name__", ""))
         self.replay: Replay = replay
         self.execution = execution
         self.limits = limits or OutputLimits()
+        self.timeout_s = _seconds(self.name, "timeout_s", timeout_s)
+        self.approval = _approval(self.name, approval)
+        self.details_type = details_type
+        self._around: tuple[Around, ...] = ()
+        self.approval_timeout_s = _seconds(self.name, "approval_timeout_s", approval_timeout_s)
         self._doc = docstring_parser.parse(inspect.getdoc(function) or "")
         self._description = description
         self._signature = _signature(self.name, function)
@@ -103,6 +141,15 @@ class Tool:
         schema.pop("title", None)
         return ToolSpec(name=self.name, description=self.description, parameters=schema)
 
+    def around(self, function: "Around") -> "Tool":
+        """Give this tool with ``function(context, arguments, *, run)`` in place of its execution, which ``run(arguments)`` is.
+
+        Name, schema and policies stay. ``arguments`` are the call's, as JSON; what ``run`` gets is validated again.
+        """
+        wrapped = copy(self)
+        wrapped._around = (*self._around, function)
+        return wrapped
+
     def validate(self, arguments: JsonObject) -> dict[str, Any]:
         """Give a call's arguments as the function takes them. Raises InvalidArguments, in words for the model."""
         from pydantic import ValidationError
@@ -120,6 +167,12 @@ class Tool:
 
     async def run(self, context: "ToolContext", arguments: JsonObject) -> Any:
         """Execute a call with validated arguments. A sync function's thread cannot be cancelled, only left behind."""
+        run: Callable[[JsonObject], Awaitable[Any]] = partial(self._run, context)
+        for around in self._around:
+            run = partial(around, context, run=run)
+        return await run(arguments)
+
+    async def _run(self, context: "ToolContext", arguments: JsonObject) -> Any:
         kwargs = self.validate(arguments)
         given = (context,) if self._takes_context else ()
         if inspect.iscoroutinefunction(self.function):
@@ -182,6 +235,19 @@ def _signature(name: str, function: Callable[..., Any]) -> inspect.Signature:
     return signature
 
 
+def _seconds(name: str, option: str, given: Any) -> float | None:
+    if given is not None and (isinstance(given, bool) or not isinstance(given, int | float) or given <= 0):
+        raise ToolDefinitionError(f"tool {name!r}: {option} is a number of seconds above 0, not {given!r}")
+    return given
+
+
+def _approval(name: str, given: Any) -> Approval | None:
+    if given is not None and given != "always" and not callable(given):
+        raise ToolDefinitionError(f'tool {name!r}: approval is "always" or a function of the call, not {given!r}')
+    approval: Approval | None = given
+    return approval
+
+
 def _shown_default(parameter: inspect.Parameter) -> JsonObject:
     """Give the part of a schema that tells a default, when it has a JSON form."""
     from pydantic_core import to_jsonable_python
@@ -212,6 +278,10 @@ def tool(
     replay: Replay = "unsafe",
     execution: Literal["parallel", "sequential"] | None = None,
     limits: OutputLimits | None = None,
+    timeout_s: float | None = None,
+    approval: Approval | None = None,
+    approval_timeout_s: float | None = None,
+    details_type: Any = None,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool, bare or with the options of ``Tool``. Raises ToolDefinitionError."""

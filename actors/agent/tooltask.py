@@ -1,10 +1,13 @@
 """``pi.tool``: one tool call as a durable task.
 
-The intent (final arguments and replay policy) is committed before the tool runs, its result after. A call that a crash
-interrupted runs again only if it was declared safe then and still is; else the model is told that it was interrupted,
-with the output committed so far. Proved by tests/actors/agent/test_tooltask.py.
+call (check, ask hooks) -> approval (parked) -> execute -> external (parked) -> result. The intent (final arguments and
+replay policy) is committed before the tool runs, its result after. A call that a crash interrupted runs again only if it
+was declared safe then and still is; else the model is told that it was interrupted, with the output committed so far.
+Proved by tests/actors/agent/test_tooltask.py and test_calls.py.
 """
 
+import inspect
+from collections.abc import Iterable
 from typing import cast
 
 import msgspec
@@ -17,79 +20,136 @@ from ..models import AssistantMessage, ToolCall, from_json, to_json, tool_calls
 from ..session.tx import BaseTx
 from ..task.definition import Phase, Task
 from ..task.run import Run
-from . import results, slots
+from ..task.tx import RunTx
+from . import calls, results, slots
 from .errors import InvalidArguments
-from .output import Output
+from .hooks import AgentHooks, Deny
+from .nested import NestedCalls
+from .output import Output, OutputLimits
 from .pump import Pump
-from .registry import Registry
+from .registry import Registry, Resolved
+from .responses import said
 from .stopping import told_to_stop
+from .timelimit import within
 from .tool import Tool
-from .toolcontext import ToolContext
+from .toolcontext import External, ToolContext
 from .usage import count_tool
 
 log = structlog.get_logger("perdure.agent")
 
 
-class ToolInput(msgspec.Struct, frozen=True, rename="camel"):
-    """Which call of which assistant entry."""
+class ToolInput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Which call of which assistant entry; or, without one, a call that another tool makes: of what, with what."""
 
-    assistant: int
+    assistant: int | None
     call_id: str
+    name: str = ""
+    arguments: JsonObject = {}
 
 
 class ToolOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The result entry that a call ended with."""
+    """The result entry that a call ended with, and what the call asked for; who completed it, if somebody did.
 
-    entry_id: int
+    A call that another tool has made has no entry: its ``result`` is for that tool.
+    """
+
+    entry_id: int | None = None
+    result: JsonObject | None = None
+    add_tools: list[str] = []
+    terminate: bool = False
+    handoff: str | None = None
+    request_id: str | None = None
 
 
-class ToolTask(Task[ToolInput, ToolOutcome], name="pi.tool", version=1):
+class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
     """Validate, store the intent, execute, store the result."""
 
     class Call(Phase):
         """Nothing has happened yet."""
 
-    class Execute(Phase):
-        """The tool is about to run, or may have run: what it was to run with, and whether it may run again."""
-
-        arguments: JsonObject
-        replay: str
+    Execute = calls.Execute
+    Approval = calls.Approval
+    Approved = calls.Approved
+    Denied = calls.Denied
+    External = calls.External
 
     async def call(self, run: Run[ToolInput], state: Call) -> None:
-        """Check the call; store the intent; execute."""
-        call = await _call(run)
-        tool = await _tool(run, call.name)
-        refusal = _refusal(call, tool)
-        if tool is None or refusal is not None:
-            await _settle(run, call, refusal or results.error("tool_unavailable", f"Tool {call.name} is not available"))
+        """Check the call; ask the hooks, and somebody, whether it may run; execute."""
+        call, agent = await _call(run), await _agent(run)
+        tool = agent.tool(call.name)
+        if tool is None:
+            await _settle(run, call, _unavailable(call))
             return
-        async with run.commit() as tx:
-            tx.goto(self.Execute(arguments=call.arguments, replay=tool.replay))
-            slot = await slots.slot_of(tx, run.conversation_id, run.id)
-            if slot is not None:
-                slot["status"] = "running"
-        await _execute(run, call, tool, call.arguments)
+        checked = await _checked(AgentHooks(run, agent), call, tool)
+        if isinstance(checked, results.Draft):
+            await _settle(run, call, checked)
+        elif await _needs_approval(tool, checked):
+            await _ask(run, checked, tool)
+        else:
+            await _begin(run, checked, tool, agent)
 
-    async def execute(self, run: Run[ToolInput], state: Execute) -> None:
-        """Reached only when an execution was interrupted."""
+    async def approval(self, run: Run[ToolInput], state: calls.Approval) -> None:
+        """Reached only when nobody has decided in time."""
         call = await _call(run)
-        tool = await _tool(run, call.name)
-        if state.replay == "safe" and tool is not None and tool.replay == "safe":
+        await _settle(run, call, results.error("denied", f"Tool {call.name} was not approved in time"))
+
+    async def denied(self, run: Run[ToolInput], state: calls.Denied) -> None:
+        """Answer the call with the denial."""
+        call = await _call(run)
+        await _settle(run, call, results.error("denied", f"Tool {call.name} {state.reason}"))
+
+    async def approved(self, run: Run[ToolInput], state: calls.Approved) -> None:
+        """Execute with exactly the arguments that were approved, if the tool still takes them."""
+        call, agent = await _call(run), await _agent(run)
+        call = msgspec.structs.replace(call, arguments=state.arguments)
+        tool = agent.tool(call.name)
+        refusal = _unavailable(call) if tool is None else _misfit(call, tool)
+        if tool is None or refusal is not None:
+            await _settle(run, call, cast("results.Draft", refusal))
+            return
+        await _begin(run, call, tool, agent)
+
+    async def execute(self, run: Run[ToolInput], state: calls.Execute) -> None:
+        """Reached only when an execution was interrupted."""
+        call, agent = await _call(run), await _agent(run)
+        call = msgspec.structs.replace(call, arguments=state.arguments)
+        tool = agent.tool(call.name)
+        if calls.completion_of((await run.memos()).get(calls.ANNOUNCED)) is not None:
+            await run.goto(self.External())
+        elif state.replay == "safe" and tool is not None and tool.replay == "safe":
             async with run.commit() as tx:
                 slot = await slots.slot_of(tx, run.conversation_id, run.id)
                 if slot is not None:
                     slots.clear_progress(slot)
-            await _execute(run, call, tool, state.arguments)
+            await _execute(run, call, tool, agent, again=True)
+        else:
+            message = f"Tool {call.name} was interrupted and may have partially run"
+            await _settle(run, call, results.error("interrupted", message, await _shown(run), failed=True))
+
+    async def external(self, run: Run[ToolInput], state: calls.External) -> None:
+        """Take over the result that was given from outside, or tell that none was in time."""
+        call, agent = await _call(run), await _agent(run)
+        tool = agent.tool(call.name)
+        completion = calls.completion_of((await run.memos()).get(calls.ANNOUNCED))
+        if completion is None:
+            message = f"Tool {call.name} was not completed in time"
+            await _settle(run, call, results.error("timeout", message, await _shown(run), failed=True))
             return
-        message = f"Tool {call.name} was interrupted and may have partially run"
-        await _settle(run, call, results.error("interrupted", message, await _shown(run), failed=True))
+        draft = results.over(await _shown(run), completion.result, _limits(tool))
+        draft = await _heard(AgentHooks(run, agent), "after_tool", call, draft, _limits(tool))
+        await _settle(run, call, draft, request_id=completion.request_id)
 
     async def abort(self, run: Run[ToolInput], state: Phase) -> None:
-        """Answer the call as aborted, with what it had shown."""
-        call = await _call(run)
+        """Answer the call as aborted, with what it had shown and what the hooks make of that."""
+        call, agent = await _call(run), await _agent(run)
+        if isinstance(state, calls.Execute | calls.Approval | calls.Approved):
+            call = msgspec.structs.replace(call, arguments=state.arguments)
         draft = results.error("aborted", f"Tool {call.name} was aborted", await _shown(run))
+        limits = _limits(agent.tool(call.name))
+        draft = await _heard(AgentHooks(run, agent), "on_abort", call, draft, limits)
+        draft = msgspec.structs.replace(draft, is_error=True)
         async with run.commit() as tx:
-            tx.abort(result=ToolOutcome(entry_id=await _append(tx, run, call, draft)))
+            tx.abort(result=await _outcome(tx, run, call, draft))
 
     @staticmethod
     async def undecided(tx: BaseTx, record: TaskRecord) -> None:
@@ -99,15 +159,20 @@ class ToolTask(Task[ToolInput, ToolOutcome], name="pi.tool", version=1):
             slots.finish(slot, None)
 
 
+# --- the call and its tool
+
+
 async def _call(run: Run[ToolInput]) -> ToolCall:
+    if run.input.assistant is None:
+        return ToolCall(id=run.input.call_id, name=run.input.name, arguments=run.input.arguments)
     entry = await run.entry(run.input.assistant)
     message = cast("AssistantMessage", from_json((entry.model or [])[0]))
     return next(call for call in tool_calls(message) if call.id == run.input.call_id)
 
 
-async def _tool(run: Run[ToolInput], name: str) -> Tool | None:
+async def _agent(run: Run[ToolInput]) -> Resolved:
     choice = await run.snapshot(AgentDoc, run.conversation_id) or {}
-    return run.service(Registry).resolve(choice, run.service(Settings)).tool(name)
+    return run.service(Registry).resolve(choice, run.service(Settings))
 
 
 async def _shown(run: Run[ToolInput]) -> JsonObject:
@@ -115,9 +180,15 @@ async def _shown(run: Run[ToolInput]) -> JsonObject:
     return next((slot for slot in live.get("tools", ()) if slot.get("taskId") == run.id), {})
 
 
-def _refusal(call: ToolCall, tool: Tool | None) -> results.Draft | None:
-    if tool is None:
-        return None
+def _limits(tool: Tool | None) -> OutputLimits:
+    return OutputLimits() if tool is None else tool.limits
+
+
+def _unavailable(call: ToolCall) -> results.Draft:
+    return results.error("tool_unavailable", f"Tool {call.name} is not available")
+
+
+def _misfit(call: ToolCall, tool: Tool) -> results.Draft | None:
     if call.arguments_error is not None:
         return results.error("invalid_arguments", call.arguments_error)
     try:
@@ -127,32 +198,113 @@ def _refusal(call: ToolCall, tool: Tool | None) -> results.Draft | None:
     return None
 
 
-async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, arguments: JsonObject) -> None:
+async def _checked(hooks: AgentHooks, call: ToolCall, tool: Tool) -> ToolCall | results.Draft:
+    """Validate, let the hooks change the arguments or deny the call, and validate what they have made of them."""
+    refusal = _misfit(call, tool)
+    if refusal is not None:
+        return refusal
+    asked = await hooks.before_tool(call)
+    if isinstance(asked, Deny):
+        return results.error("blocked", f"Tool call blocked: {asked.reason}")
+    return _misfit(asked, tool) or asked
+
+
+async def _heard(
+    hooks: AgentHooks, point: str, call: ToolCall, draft: results.Draft, limits: OutputLimits
+) -> results.Draft:
+    """Give a result as the hooks would have it."""
+    before = results.as_result(draft)
+    after = await hooks.result(point, call, before)
+    return draft if after is before else results.rewritten(draft, after, limits)
+
+
+# --- approval
+
+
+async def _needs_approval(tool: Tool, call: ToolCall) -> bool:
+    """Ask the tool's policy. One that fails has somebody asked."""
+    if tool.approval is None or tool.approval == "always":
+        return tool.approval is not None
+    try:
+        needed = tool.approval(call)
+        return bool(await needed if inspect.isawaitable(needed) else needed)
+    except BaseException as error:
+        if told_to_stop(error):
+            raise
+        log.warning("approval_policy_failed", tool=tool.name, error=said(error))
+        return True
+
+
+async def _ask(run: Run[ToolInput], call: ToolCall, tool: Tool) -> None:
+    """Park until somebody decides; what is asked is shown in ``pi.live``."""
+    asked = calls.Approval(arguments=call.arguments, hash=calls.arguments_hash(call.name, call.arguments))
+    async with run.commit() as tx:
+        slot = await slots.slot_of(tx, run.conversation_id, run.id)
+        if slot is not None:
+            slot["approval"] = {"arguments": call.arguments, "hash": asked.hash, "at": run.now()}
+        until = _until(run, tool.approval_timeout_s)
+        await tx.wait(mail=True, until=until, then=asked)
+
+
+def _until(run: Run[ToolInput], seconds: float | None) -> int | None:
+    return None if seconds is None else run.now() + round(seconds * 1_000)
+
+
+# --- execution
+
+
+async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved) -> None:
+    """Store the intent, then execute."""
+    async with run.commit() as tx:
+        tx.goto(calls.Execute(arguments=call.arguments, replay=tool.replay))
+        slot = await slots.slot_of(tx, run.conversation_id, run.id)
+        if slot is not None:
+            slot.pop("approval", None)
+            slot["status"] = "running"
+    await _execute(run, call, tool, agent)
+
+
+async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, *, again: bool = False) -> None:
     output = Output(tool.limits)
-    context = ToolContext(run, call.id, output)
+    context = ToolContext(run, call.id, output, NestedCalls(run, call.id, ToolTask, again=again))
 
     async def flush() -> None:
         async with run.commit() as tx:
-            slot = await slots.slot_of(tx, run.conversation_id, run.id)
-            if slot is not None:
-                slots.show_progress(slot, output.bounded(), context._details, context._diagnostics)
+            await _show(tx, run, context)
 
     context._pump = Pump(run.clock, run.service(Settings).progress.output_interval_ms, flush)
     started = run.clock.monotonic()
     try:
-        draft = await _attempt(tool, context, arguments, output)
+        draft = await _attempt(run, tool, context, call.arguments)
     finally:
         await context._pump.stop()
-    await _settle(run, call, draft, duration_ms=round((run.clock.monotonic() - started) * 1_000))
+    if draft is None:
+        await _park(run, context)
+        return
+    duration = round((run.clock.monotonic() - started) * 1_000)
+    draft = _fitting(run, tool, await _heard(AgentHooks(run, agent), "after_tool", call, draft, tool.limits))
+    await _settle(run, call, draft, duration_ms=duration, left=context._nested.open)
 
 
-async def _attempt(tool: Tool, context: ToolContext, arguments: JsonObject, output: Output) -> results.Draft:
-    """Run the tool. Whatever it raises is an answer to the call; being told to stop is not.
+async def _show(tx: RunTx, run: Run[ToolInput], context: ToolContext) -> None:
+    slot = await slots.slot_of(tx, run.conversation_id, run.id)
+    if slot is not None:
+        slots.show_progress(slot, context._output.bounded(), context._details, context._diagnostics)
 
-    Nor is the end of this session's life: an answer made of it finds no way into storage, and the next life gives one.
+
+async def _attempt(
+    run: Run[ToolInput], tool: Tool, context: ToolContext, arguments: JsonObject
+) -> results.Draft | None:
+    """Run the tool; None when it is to be completed from outside. Whatever it raises is an answer to the call.
+
+    Being told to stop is none. Nor is the end of this session's life: an answer made of it finds no way into storage,
+    and the next life gives one.
     """
+    output = context._output
     try:
-        value = await tool.run(context, arguments)
+        value = await within(run.clock, tool.timeout_s, tool.run(context, arguments))
+        if isinstance(value, External):
+            return None
         return results.returned(value, output.finish(), context._details, context._diagnostics, tool.limits)
     except BaseException as error:
         if told_to_stop(error):
@@ -160,23 +312,78 @@ async def _attempt(tool: Tool, context: ToolContext, arguments: JsonObject, outp
         return results.raised(tool.name, error, output.finish(), context._details, context._diagnostics)
 
 
-async def _settle(run: Run[ToolInput], call: ToolCall, draft: results.Draft, duration_ms: int | None = None) -> None:
+def _fitting(run: Run[ToolInput], tool: Tool, draft: results.Draft) -> results.Draft:
+    """Hold details to the type that the tool declares: a tool that has called gets an error, the model a result without."""
+    if tool.details_type is None or draft.details is None or draft.is_error:
+        return draft
+    try:
+        msgspec.convert(draft.details, tool.details_type)
+    except msgspec.ValidationError as error:
+        log.warning("details_invalid", session=run.session, task=run.id, tool=tool.name, error=said(error))
+        if run.input.assistant is not None:
+            return msgspec.structs.replace(draft, details=None)
+        return results.error("invalid_details", f"Tool {tool.name} gave details of a wrong type: {error}", failed=True)
+    return draft
+
+
+async def _park(run: Run[ToolInput], context: ToolContext) -> None:
+    """Wait for the completion from outside, unless it has come before the tool returned."""
+    context._output.finish()
     async with run.commit() as tx:
-        outcome = ToolOutcome(entry_id=await _append(tx, run, call, draft, duration_ms))
+        await _show(tx, run, context)
+        if calls.completion_of(tx.memo(calls.ANNOUNCED, value=True)) is not None:
+            tx.goto(calls.External())
+        else:
+            await tx.wait(mail=True, until=context._external_until, then=calls.External())
+
+
+# --- the result
+
+
+async def _settle(
+    run: Run[ToolInput],
+    call: ToolCall,
+    draft: results.Draft,
+    *,
+    duration_ms: int | None = None,
+    request_id: str | None = None,
+    left: Iterable[int] = (),
+) -> None:
+    """End the call with a result; calls of its own that it has ``left`` running end with it."""
+    async with run.commit() as tx:
+        outcome = await _outcome(tx, run, call, draft, duration_ms=duration_ms, request_id=request_id)
+        for task in left:
+            await tx.abort_task(task)
         if draft.failed:
             tx.fail(draft.diagnostics[-1]["message"], result=outcome)
         else:
             tx.complete(outcome)
 
 
-async def _append(
-    tx: BaseTx, run: Run[ToolInput], call: ToolCall, draft: results.Draft, duration_ms: int | None = None
-) -> int:
+async def _outcome(
+    tx: BaseTx,
+    run: Run[ToolInput],
+    call: ToolCall,
+    draft: results.Draft,
+    *,
+    duration_ms: int | None = None,
+    request_id: str | None = None,
+) -> ToolOutcome:
+    """Put a result where it belongs: into the transcript, or into the outcome for the tool that has made the call."""
+    await count_tool(tx, run.conversation_id, call.name, draft.usage)
+    if run.input.assistant is None:
+        result = msgspec.to_builtins(results.as_result(draft))
+        return ToolOutcome(result=result, request_id=request_id)
     message = results.message(draft, call.id, call.name, run.now(), duration_ms)
     data = {"diagnostics": draft.diagnostics}
     entry = await tx.append(ToolResultEntry, data, conversation_id=run.conversation_id, model=[to_json(message)])
-    await count_tool(tx, run.conversation_id, call.name, draft.usage)
     slot = await slots.slot_of(tx, run.conversation_id, run.id)
     if slot is not None:
         slots.finish(slot, entry.id)
-    return entry.id
+    return ToolOutcome(
+        entry_id=entry.id,
+        add_tools=list(draft.add_tools),
+        terminate=draft.terminate,
+        handoff=draft.handoff,
+        request_id=request_id,
+    )

@@ -18,6 +18,13 @@ async def count_message(tx: BaseTx, conversation_id: int, message: AssistantMess
     await charge(tx, conversation_id, message.usage, turns=1)
 
 
+async def count_summary(tx: BaseTx, conversation_id: int, message: AssistantMessage) -> None:
+    """Add what an attempt at a summary has spent, in the commit that decides on it: that is no turn."""
+    usage = await tx.doc(UsageDoc, conversation_id)
+    _count(usage["models"], f"{message.provider}/{message.model}", message.usage)
+    await charge(tx, conversation_id, message.usage)
+
+
 async def count_tool(tx: BaseTx, conversation_id: int, tool: str, spent: Usage | None) -> None:
     """Add what a tool call itself spent on models."""
     if spent is not None:

@@ -4,27 +4,33 @@ import asyncio
 import sys
 from collections.abc import Callable, Coroutine
 from pathlib import Path
-from typing import Annotated, Any, NoReturn
+from typing import Annotated, Any, Literal, NoReturn
 
 import msgspec
 import typer
 
 from ...storage.errors import SchemaTooNew, StorageCorrupt, StorageError
 from ...storage.sqlite_reader import SqliteReader
-from . import picture, screen
+from . import approvals, picture, screen
 
 EXIT: dict[type[StorageError], int] = {StorageCorrupt: 4, SchemaTooNew: 5}
 """1 any other trouble with the store, 2 wrong usage, 3 no such file, 4 damaged or not a store, 5 newer schema,
-6 no such session."""
-NO_FILE, NO_SESSION = 3, 6
+6 no such session, 7 no such call waits, 8 the call refused the decision."""
+NO_FILE, NO_SESSION, NO_CALL, REFUSED = 3, 6, 7, 8
 
 Show = Callable[[picture.Store, Any], None]
 StoreFile = Annotated[Path, typer.Argument(metavar="FILE", help="The store's SQLite file.")]
+SessionKey = Annotated[str, typer.Argument(metavar="SESSION", help="The session's key.")]
+CallId = Annotated[str, typer.Argument(metavar="CALL", help="The call's id, as pi.live shows it.")]
+InConversation = Annotated[
+    int | None, typer.Option("--conversation", help="The conversation, if several have such a call.")
+]
+Hash = Annotated[str | None, typer.Option("--hash", help="Decide only if the arguments have this hash.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     name="perdure",
-    help="Look into a store without disturbing its owner, alive or dead.",
+    help="Look into a store without disturbing its owner, alive or dead; decide about calls that wait for approval.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -51,6 +57,68 @@ def inspect(
     if found is None:
         _end(NO_SESSION, f"{file} has no session {session!r}")
     _print(found, screen.show_sessions, json=json)
+
+
+@app.command()
+def approve(
+    file: StoreFile,
+    session: SessionKey,
+    call: CallId,
+    *,
+    conversation: InConversation = None,
+    arguments_hash: Hash = None,
+    json: AsJson = False,
+) -> None:
+    """Let a tool call run that waits for approval, with the arguments that are shown."""
+    _decide(file, session, call, conversation, arguments_hash=arguments_hash, json=json, verdict="approve")
+
+
+@app.command()
+def deny(
+    file: StoreFile,
+    session: SessionKey,
+    call: CallId,
+    *,
+    conversation: InConversation = None,
+    arguments_hash: Hash = None,
+    reason: Annotated[str | None, typer.Option(help="What the model is told.")] = None,
+    json: AsJson = False,
+) -> None:
+    """Have a tool call that waits for approval answered with an error."""
+    _decide(file, session, call, conversation, arguments_hash=arguments_hash, json=json, verdict="deny", reason=reason)
+
+
+def _decide(
+    file: Path,
+    session: str,
+    call: str,
+    conversation: int | None,
+    *,
+    arguments_hash: str | None,
+    json: bool,
+    verdict: Literal["approve", "deny"],
+    reason: str | None = None,
+) -> None:
+    """Leave a decision for the owner of the store, and say what has become of it."""
+    found = _read(file, lambda reader: approvals.waiting(reader, session, call, conversation))
+    if not found:
+        _end(NO_CALL, f"no call {call!r} waits for approval in session {session!r}")
+    if len(found) > 1:
+        where = ", ".join(str(one.conversation_id) for one in found)
+        _end(NO_CALL, f"call {call!r} waits in several conversations: {where}; name one with --conversation")
+    [asked] = found
+    decision = approvals.decision(asked, session, verdict, arguments_hash=arguments_hash, reason=reason)
+    if json:
+        sys.stdout.write(msgspec.json.encode(decision).decode() + "\n")
+    else:
+        typer.echo(approvals.describe(asked))
+    answer = approvals.leave(file, decision)
+    if answer is None:
+        typer.echo("stored: it is carried out when the store's owner runs")
+    elif answer.error is not None:
+        _end(REFUSED, f"refused: {answer.error}")
+    else:
+        typer.echo("approved" if verdict == "approve" else "denied")
 
 
 def _read(file: Path, look: Callable[[SqliteReader], Coroutine[Any, Any, Any]]) -> Any:

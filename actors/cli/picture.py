@@ -104,6 +104,8 @@ class Store(Part, kw_only=True):
     path: str
     sizes: StoreSizes
     owner: Owner | None = None
+    next_wake: int | None = None
+    """When some session must next be awake: 0 for now, or a time in ms."""
     sessions: list[SessionLine]
 
 
@@ -113,23 +115,29 @@ class Store(Part, kw_only=True):
 async def list_sessions(reader: SqliteReader) -> Store:
     """List every session."""
     sizes = await reader.all_sizes()
-    return _store(reader, [_line(record, sizes[record.key]) async for record in _sessions(reader)])
+    return await _store(reader, [_line(record, sizes[record.key]) async for record in _sessions(reader)])
 
 
 async def inspect_busy(reader: SqliteReader) -> Store:
     """Look into every session with live tasks or open submissions."""
     found = [await inspect_session(reader, key) for key in await reader.busy_sessions()]
-    return _store(reader, [session for session in found if session is not None])
+    return await _store(reader, [session for session in found if session is not None])
 
 
 async def inspect_one(reader: SqliteReader, key: str) -> Store | None:
     """Look into one session; None when there is none of this key."""
     session = await inspect_session(reader, key)
-    return None if session is None else _store(reader, [session])
+    return None if session is None else await _store(reader, [session])
 
 
-def _store(reader: SqliteReader, sessions: Iterable[SessionLine]) -> Store:
-    return Store(path=reader.path, sizes=reader.sizes(), owner=find_owner(reader.path), sessions=list(sessions))
+async def _store(reader: SqliteReader, sessions: Iterable[SessionLine]) -> Store:
+    return Store(
+        path=reader.path,
+        sizes=reader.sizes(),
+        owner=find_owner(reader.path),
+        next_wake=await reader.next_wake(),
+        sessions=list(sessions),
+    )
 
 
 async def _sessions(reader: SqliteReader) -> AsyncIterator[SessionRecord]:

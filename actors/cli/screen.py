@@ -58,7 +58,8 @@ def _store_line(store: Store) -> Text:
     owner = store.owner
     held = "no owner" if owner is None else f"owner: process {owner.pid} on {_safe(owner.host)}"
     sizes = store.sizes
-    return Text(f"{_safe(store.path)}: {_bytes(sizes.file_bytes)}, log {_bytes(sizes.wal_bytes)}, {held}")
+    wake = "" if store.next_wake is None else f", next wake {_when(store.next_wake)}"
+    return Text(f"{_safe(store.path)}: {_bytes(sizes.file_bytes)}, log {_bytes(sizes.wal_bytes)}, {held}{wake}")
 
 
 def _session(session: Session) -> Tree:

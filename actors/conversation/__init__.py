@@ -1,8 +1,9 @@
 """Conversations: what is said, what is queued, and what a model gets to see of it.
 
     settings, builtin, choice     policies; built-in documents and entries; what is chosen for a conversation
-    context, transcripts          from entries to messages; active transcripts in memory
-    inbox                         admission, boundaries and settlement of submissions
+    rounds, context, transcripts  calls and results; from entries to messages; active transcripts in memory
+    inbox, writes                 admission, boundaries and settlement of submissions
+    cutting, compaction           where a transcript may be cut; asking for a compaction, and what became of it
     view, handles                 the replicated view; what applications hold
 
 Knows how runs are started (``inbox.Runner``), not what they are made of. Tests: tests/actors/conversation/.

@@ -33,6 +33,10 @@ class ToolSlot(TypedDict):
     droppedLines: NotRequired[int]
     details: NotRequired[Json]
     diagnostics: NotRequired[list[Diagnostic]]
+    approval: NotRequired[JsonObject]
+    """While the call waits for approval: ``{arguments, hash, at}``."""
+    external: NotRequired[bool]
+    """While the call waits to be completed from outside."""
     entry: NotRequired[int]
 
 
@@ -56,7 +60,8 @@ def _no_items(value: JsonObject, ops: Sequence[Any], deltas: int) -> bool:
 
 
 LiveDoc: Doc[Json] = Doc("pi.live", checkpoint_when=_nothing_runs)
-"""What runs now: ``run {taskId, inputs}`` exactly while busy, ``generation {attempt, message?, retry?}``, ``tools``."""
+"""What runs now: ``run {taskId, inputs, failed?}`` exactly while busy,
+``generation {attempt, message?, retry?, poll?}``, ``tools``, ``compactions [{taskId, reason, blocking, attempt, retry?}]``."""
 InboxDoc: Doc[Json] = Doc("pi.inbox", initial=lambda: {"items": []}, checkpoint_when=_no_items)
 """Queued submissions in id order: ``items [{id, mode, content}]``."""
 UsageDoc: Doc[Json] = Doc("pi.usage", initial=lambda: {"models": {}, "tools": {}}, checkpoint_when=_always)
@@ -70,9 +75,14 @@ BUILT_IN = (LiveDoc, InboxDoc, UsageDoc, ProviderDoc, AgentDoc)
 
 
 async def create_documents(tx: BaseTx, record: ConversationRecord) -> None:
-    """Create the built-in documents in the commit that creates a conversation; an owned one copies its owner's agent."""
+    """Create the built-in documents in the commit that creates a conversation.
+
+    Of its agent, a fork has a copy as of its fork point, and an owned conversation gets one of its owner's.
+    """
     for doc in (LiveDoc, InboxDoc, UsageDoc, ProviderDoc):
         await tx.doc(doc, record.id)
+    if AgentDoc.address(record.id, None) in tx.copies:
+        return
     agent = await tx.doc(AgentDoc, record.id)
     if record.owner is not None:
         agent.update((await tx.doc(AgentDoc, record.owner.conversation_id)).to_json())

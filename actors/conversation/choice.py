@@ -19,7 +19,9 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     """Choices for a conversation. A field left out changes nothing, None clears it.
 
     ``model`` is "provider/id" (stored as the pair); ``extensions`` and ``tools`` select by name, in order (cleared: all
-    that are installed, all that they bring); ``instructions`` are the last part of the system prompt.
+    that are installed, all that they bring); ``instructions`` are the last part of the system prompt. ``fallbacks`` are
+    models to ask, in order, when the one before has failed a run for good; ``deferred`` has providers that can compute
+    responses in the background, which takes longer and costs less.
     """
 
     model: str | msgspec.UnsetType | None = msgspec.UNSET
@@ -27,6 +29,8 @@ class Agent(msgspec.Struct, frozen=True, kw_only=True, rename="camel", omit_defa
     extensions: list[str] | msgspec.UnsetType | None = msgspec.UNSET
     tools: list[str] | msgspec.UnsetType | None = msgspec.UNSET
     instructions: str | msgspec.UnsetType | None = msgspec.UNSET
+    fallbacks: list[str] | msgspec.UnsetType | None = msgspec.UNSET
+    deferred: bool | msgspec.UnsetType | None = msgspec.UNSET
 
 
 async def configure(tx: BaseTx, conversation_id: int, agent: Agent) -> None:
@@ -35,6 +39,8 @@ async def configure(tx: BaseTx, conversation_id: int, agent: Agent) -> None:
     draft = await tx.doc(AgentDoc, conversation_id)
     if given.get("model") is not None:
         given["model"] = model_ref(given["model"])
+    if given.get("fallbacks") is not None:
+        given["fallbacks"] = [model_ref(name) for name in given["fallbacks"]]
     for name, value in given.items():
         if value is None:
             draft.pop(name, None)

@@ -3,38 +3,38 @@
 The active range begins at the newest head marker. Between heads and edits a longer transcript's context begins with the
 shorter one's, since providers bind caches and thinking to the exact prefix: so results answer their calls within the
 round in which they were called, a call without a result is answered by a synthesized error for good, and a result that
-comes later is told as news at its own place. Proved by tests/actors/conversation/test_context.py.
+comes later is told as news at its own place (rounds.py). Proved by tests/actors/conversation/test_context.py.
 """
 
-from collections.abc import Callable, Sequence
+from bisect import bisect_left
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from ...storage.records import EntryRecord, JsonObject
-from ..models import (
-    AssistantMessage,
-    Message,
-    SystemMessage,
-    ToolCall,
-    ToolResultMessage,
-    UserMessage,
-    from_json,
-    plain_text,
-    text,
-    tool_calls,
-)
+from ..models import AssistantMessage, Message, SystemMessage, from_json
+from ..models.growing import Growing
+from .rounds import Rounds
 
 LEFT_OUT = ("aborted", "error", "deferred", "pending")
 """Stop reasons of assistant messages that stay in the transcript and out of requests."""
 
 
 class ContextView(msgspec.Struct, frozen=True, kw_only=True):
-    """A transcript as a model sees it. ``contributions`` are per entry of ``entries``, before results are ordered."""
+    """A transcript as a model sees it, immutable. ``contributions`` are per entry of ``entries``, in their own order.
+
+    Made without copying: the sequences share what they have in common with earlier and later contexts.
+    """
 
     head: EntryRecord | None
-    entries: list[EntryRecord]
-    contributions: list[list[Message]]
-    messages: list[Message]
+    entries: Sequence[EntryRecord]
+    contributions: Sequence[Sequence[Message]]
+    messages: Sequence[Message]
+
+    @property
+    def newest(self) -> int | None:
+        """The id of the newest entry, if there is any: the head marker stands first."""
+        return max(self.entries[0].id, self.entries[-1].id) if self.entries else None
 
 
 class Decoded(msgspec.Struct, frozen=True):
@@ -55,14 +55,10 @@ def decode(entry: EntryRecord) -> Decoded:
 def derive(entries: Sequence[EntryRecord], decoded: Callable[[EntryRecord], Decoded] = decode) -> ContextView:
     """Derive the context at the end of ``entries``, which are visible ones in id order, from the head on or earlier.
 
-    ``decoded`` gives what an entry says; who keeps entries keeps that beside them.
+    ``decoded`` gives what an entry says; who keeps entries keeps that beside them. Raises MessageInvalid.
     """
     head = next((entry for entry in reversed(entries) if entry.head is not None), None)
-    active = active_range(entries, head)
-    edits = _edits(active, decoded)
-    contributions = [edits[entry.id] if entry.id in edits else decoded(entry).own for entry in active]
-    messages = settle_calls([message for contribution in contributions for message in contribution])
-    return ContextView(head=head, entries=active, contributions=contributions, messages=lead(messages))
+    return Derivation(Growing(active_range(entries, head)), decoded).view()
 
 
 def check_messages(entry: EntryRecord) -> None:
@@ -78,91 +74,74 @@ def active_range(entries: Sequence[EntryRecord], head: EntryRecord | None) -> li
     return [head, *kept]
 
 
-def _edits(active: Sequence[EntryRecord], decoded: Callable[[EntryRecord], Decoded]) -> dict[int, list[Message]]:
-    """Give what edited entries contribute by their newest edit; edits before the active range no longer count."""
-    newest: dict[int, list[Message]] = {}
-    for entry in sorted((entry for entry in active if entry.edits), key=lambda entry: entry.id):
-        newest.update(decoded(entry).edits)
-    return newest
+def place_in(active: Sequence[EntryRecord], id: int) -> int | None:
+    """Find an entry in an active range: its marker stands first, the others in the order of their ids."""
+    if active and active[0].id == id:
+        return 0
+    at = bisect_left(active, id, lo=min(1, len(active)), key=lambda entry: entry.id)
+    return at if at < len(active) and active[at].id == id else None
 
 
-def _contributed(stored: Sequence[JsonObject] | None) -> list[Message]:
+class Derivation:
+    """The context of an active range that grows: each view costs the entries that are new since the last one.
+
+    An edit of something that was derived already begins anew; a head does so too, with another range. ``done`` counts
+    the entries of the present view.
+    """
+
+    def __init__(self, active: Growing[EntryRecord], decoded: Callable[[EntryRecord], Decoded]) -> None:
+        self._active = active
+        self._decoded = decoded
+        self._begin()
+
+    def view(self) -> ContextView:
+        """Derive the context at the present end of the range. Raises MessageInvalid, and does so again."""
+        entries = self._active.items
+        fresh = [self._decoded(entry) for entry in entries[self.done :]]
+        if any(self._rewrites(said) for said in fresh):
+            self._begin()
+        self._extend(entries[self.done :])
+        return ContextView(
+            head=entries[0] if entries and entries[0].head is not None else None,
+            entries=self._active.view(),
+            contributions=self._contributions.view(),
+            messages=self._rounds.settled.view(self._rounds.tail()),
+        )
+
+    def _begin(self) -> None:
+        self.done = 0
+        self._edits: dict[int, list[Message]] = {}
+        self._contributions: Growing[Sequence[Message]] = Growing()
+        self._rounds = Rounds()
+        self._unprompted = bool(self._active.items) and self._active.items[0].head is not None
+
+    def _add(self, entry: EntryRecord, message: Message) -> None:
+        """Take in a message. The prompt that is written after a head, before anything was answered, goes to the front."""
+        if self._unprompted and entry.id > self._active.items[0].id:
+            if isinstance(message, SystemMessage):
+                self._unprompted = False
+                self._rounds.lead(message)
+                return
+            self._unprompted = not isinstance(message, AssistantMessage)
+        self._rounds.add(message)
+
+    def _rewrites(self, said: Decoded) -> bool:
+        places = (place_in(self._active.items, target) for target in said.edits)
+        return any(place is not None and place < self.done for place in places)
+
+    def _extend(self, fresh: Sequence[EntryRecord]) -> None:
+        for entry in sorted(
+            fresh, key=lambda entry: entry.id
+        ):  # the newest edit counts, and a marker is not the oldest
+            self._edits.update(self._decoded(entry).edits)
+        for entry in fresh:
+            contribution = self._edits[entry.id] if entry.id in self._edits else self._decoded(entry).own
+            self._contributions.items.append(tuple(contribution))
+            for message in contribution:
+                self._add(entry, message)
+        self.done += len(fresh)
+
+
+def _contributed(stored: Iterable[JsonObject] | None) -> list[Message]:
     messages = [from_json(value) for value in stored or ()]
     return [one for one in messages if not (isinstance(one, AssistantMessage) and one.stop_reason in LEFT_OUT)]
-
-
-def lead(messages: list[Message]) -> list[Message]:
-    """Move a system message that only user messages precede to the front, where providers take it as the prompt."""
-    for index, message in enumerate(messages):
-        if isinstance(message, SystemMessage):
-            return [message, *messages[:index], *messages[index + 1 :]]
-        if not isinstance(message, UserMessage):
-            break
-    return messages
-
-
-def settle_calls(messages: Sequence[Message]) -> list[Message]:
-    """Have every call followed by exactly one result, in call order, and no result without its call."""
-    settled: list[Message] = []
-    names: dict[str, str] = {}
-    unanswered = _Round([], 0, names)
-    for message in messages:
-        if isinstance(message, ToolResultMessage):
-            news = unanswered.take(message)
-            settled.extend([] if news is None else [news])
-        elif unanswered.open and isinstance(message, SystemMessage):
-            unanswered.held.append(message)
-        else:
-            if unanswered.open:
-                settled.extend(unanswered.close())
-            if isinstance(message, AssistantMessage) and (calls := tool_calls(message)):
-                unanswered = _Round(calls, message.timestamp, names)
-            settled.append(message)
-    settled.extend(unanswered.close())
-    return settled
-
-
-class _Round:
-    """An assistant message's calls, and the results that have come for them. ``names`` are of all calls so far."""
-
-    def __init__(self, calls: list[ToolCall], timestamp: int, names: dict[str, str]) -> None:
-        names.update((call.id, call.name) for call in calls)
-        self.calls = calls
-        self.timestamp = timestamp
-        self.names = names
-        self.results: dict[str, ToolResultMessage] = {}
-        self.held: list[Message] = []
-        self.open = bool(calls)
-
-    def take(self, result: ToolResultMessage) -> Message | None:
-        """Keep a result of this round. One that comes too late becomes news; one without any call is dropped."""
-        if self.open and any(call.id == result.tool_call_id for call in self.calls):
-            self.results.setdefault(result.tool_call_id, result)
-            return None
-        if self.open or result.tool_call_id not in self.names:
-            return None
-        said = plain_text(result.content) or "(no text)"
-        news = f"The tool {result.tool_name} has answered late, to call {result.tool_call_id}:\n{said}"
-        return UserMessage(content=news, timestamp=result.timestamp)
-
-    def close(self) -> list[Message]:
-        """Give a result for each call, then what was held back until the round ended."""
-        if not self.open:
-            return []
-        self.open = False
-        results: list[Message] = [
-            self.results.get(call.id) or missing_result(call.id, call.name, self.timestamp) for call in self.calls
-        ]
-        return results + self.held
-
-
-def missing_result(call_id: str, name: str, timestamp: int) -> ToolResultMessage:
-    """The answer to a call that was never answered. Its time is its call's, so it is the same at every derivation."""
-    return ToolResultMessage(
-        tool_call_id=call_id,
-        tool_name=name,
-        content=[text("No result: the call was interrupted before it was answered.")],
-        details={"reason": "missing_result"},
-        is_error=True,
-        timestamp=timestamp,
-    )

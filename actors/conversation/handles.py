@@ -23,23 +23,27 @@ from ...storage.records import (
     TaskRecord,
 )
 from ..models import AssistantMessage, answer_text, from_json
-from ..session.arguments import whole
+from ..session.arguments import text, whole
 from ..session.commit import Commit, SessionCommit
 from ..session.core import SessionCore
 from ..session.directory import core_of, directory
 from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
+from ..session.forks import visible_entry
 from ..session.publication import Publication
-from ..session.read import between_commits, snapshot
+from ..session.read import between_commits, snapshot, snapshot_as_of
 from ..session.tx import Entry
+from ..session.waits import refuse_wait_for, refuse_wait_for_idle
 from ..session.watch import watch_document
 from ..task.graph import TaskGraph
 from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .budget import Budget, BudgetDoc, BudgetState, SessionBudgetDoc, set_budget
 from .builtin import LiveDoc
+from .calls import Calls
 from .choice import Agent, configure
+from .compaction import Compacted, Compactor, compacted
 from .context import ContextView
 from .errors import Unanswered
 from .inbox import (
@@ -139,9 +143,11 @@ class Submission(_Handle):
     async def wait(self) -> Settled:
         """Wait until it is settled. Cancelling this only ends the waiting.
 
-        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call.
+        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call. Raises
+        WaitCycle in the code of a task, such as a tool, that the answering run waits for.
         """
         core = await self._core()
+        await self._refuse_cycle(core)
         record = cast("SubmissionRecord", await core.settled(SubmissionRecord, self.id))
         if record.answer is None:
             return Settled(record)
@@ -149,6 +155,13 @@ class Submission(_Handle):
         assert entry is not None
         assert entry.model is not None
         return Settled(record, Answer(entry, cast("AssistantMessage", from_json(entry.model[0]))))
+
+    async def _refuse_cycle(self, core: SessionCore) -> None:
+        """Refuse to wait where the run that is under way, which must end first, cannot end before the waiting code."""
+        record = await core.row(SubmissionRecord, self.id)
+        live = None if record is None or record.settled else await snapshot(core, LiveDoc, record.conversation_id)
+        if live and "run" in live:
+            refuse_wait_for(core.forest, [live["run"]["taskId"]])
 
 
 class Conversation(_Handle):
@@ -214,6 +227,27 @@ class Conversation(_Handle):
             record = await submit_write(tx, self.id, draft, request_id=request_id)
         return Submission(self._services, self._session, record.id)
 
+    async def handoff(self, said: str, *, request_id: str | None = None) -> Submission:
+        """Take everything so far out of context and begin anew with ``said`` by a user: ``reset`` with something to say."""
+        return await self.reset(said, request_id=request_id)
+
+    async def compact(self, instructions: str | None = None) -> Compacted:
+        """Have the older part of the context replaced by a summary, and say what became of that.
+
+        ``instructions`` say what the summary should pay attention to. What runs is not interrupted, and storage keeps
+        every entry. Cancelling this only ends the waiting. Raises UnknownRecord, InvalidValue, SessionFailed.
+        """
+        said = None if instructions is None else text("instructions", instructions)
+        core = await self._core()
+        await self._exists(core)
+        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+            compactor = self._services.get(Compactor)  # type: ignore[type-abstract]
+            task = await compactor.start(tx, self.id, said)
+        record = cast("TaskRecord", await core.settled(TaskRecord, task.id))
+        write = await core.storage.submission_by_request(self._session, self.id, f"compaction:{task.id}")
+        entry = None if write is None or write.entry is None else await core.row(EntryRecord, write.entry)
+        return compacted(record, write, entry)
+
     async def withdraw(self, submission: Submission | int) -> Withdrawal:
         """Take back a queued submission of this conversation (see ``Submission.withdraw``); another's is "not_found"."""
         named = submission.id if isinstance(submission, Submission) else whole("a submission's id", submission)
@@ -229,42 +263,98 @@ class Conversation(_Handle):
         async with self.commit() as tx:
             await configure(tx, self.id, agent)
 
-    async def abort(self, *, background: bool = False) -> None:
-        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle.
+    async def approve(self, call_id: str, arguments_hash: str) -> None:
+        """Let a tool call run that waits for approval, with exactly the arguments of this hash (``pi.live`` shows both).
 
-        ``background`` also aborts background work, and waits for its end. Queued writes stay.
+        One approval, one execution: nothing but an approver, a denial, its time limit or an abort ends the wait.
+        Raises UnknownCall, CallNotWaiting when it was decided already, ApprovalMismatch; then nothing has changed.
+        """
+        async with self.commit() as tx:
+            await self._calls().approve(tx, self.id, call_id, arguments_hash)
+
+    async def deny(self, call_id: str, arguments_hash: str, *, reason: str | None = None) -> None:
+        """Have a call that waits for approval answered with an error, which tells the model the reason. Raises as ``approve``."""
+        async with self.commit() as tx:
+            await self._calls().deny(tx, self.id, call_id, arguments_hash, reason)
+
+    async def complete_call(self, call_id: str, result: Any, *, request_id: str | None = None) -> None:
+        """Give the result of a call whose tool said that it is completed from outside: what a tool may return.
+
+        A ``request_id`` makes sending it again harmless. Raises UnknownCall, CallNotWaiting, InvalidJson, InvalidValue.
+        """
+        async with self.commit() as tx:
+            await self._calls().complete(tx, self.id, call_id, result, request_id)
+
+    def _calls(self) -> Calls:
+        return self._services.get(Calls)  # type: ignore[type-abstract]
+
+    async def fork(self, at: int | None = None, *, agent: Agent | None = None) -> "Conversation":
+        """Create a conversation that shares this one's history up to entry ``at``, inclusive (default: the newest entry).
+
+        It starts idle, with an agent as of that entry, changed by ``agent``, copies of the documents whose definition
+        says so, and an identity of its own at providers. It costs the same however long the history is, and at any
+        time: calls that are open at the entry count as interrupted in the fork, and work below this conversation stays
+        here. Raises EntryNotVisible, InvalidValue, UnknownRecord, SessionFailed.
+        """
+        async with self.commit() as tx:
+            record = await tx.fork(at=at)
+            if agent is not None:
+                await configure(tx, record.id, agent)
+        return Conversation(self._services, self._session, record.id)
+
+    async def abort(self, *, background: bool = False) -> None:
+        """Withdraw queued inputs, abort foreground work, and return when the conversation is idle. Queued writes stay.
+
+        ``background`` aborts everything that lives below now, across all boundaries, and returns when that has ended.
+        What begins later is neither aborted nor waited for then.
         """
         core = await self._core()
         await self._exists(core)
         async with Commit(core, lambda: Tx(core, self.id)) as tx:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
-            for task in list(_live_work(core, self.id, background=background)):
+            reached = list(_live_work(core, self.id, background=background))
+            for task in reached:
                 await tx.mark_task(task)
-        await self.wait_for_idle(background=background)
+        if background:
+            refuse_wait_for(core.forest, reached)
+            await until(core, lambda: not any(core.forest.is_live(task) for task in reached))
+        else:
+            await self.wait_for_idle()
 
     async def wait_for_idle(self, *, background: bool = False) -> None:
         """Return when no foreground work lives in or below this conversation, with ``background`` no work at all.
 
-        Raises UnknownRecord, SessionFailed.
+        Raises UnknownRecord, SessionFailed, and WaitCycle in the code of a task that is part of that work.
         """
         core = await self._core()
         await self._exists(core)
+        refuse_wait_for_idle(core.forest, [self.id])
         await until(core, lambda: not any(_live_work(core, self.id, background=background)))
 
     async def context(self, *, at: int | None = None) -> ContextView:
-        """Derive what a model would be sent now, or as of entry ``at`` of the active range. Raises InvalidValue."""
+        """Derive what a model would be sent now, or as of any entry ``at`` that the conversation shows.
+
+        Raises EntryNotVisible, UnknownRecord, InvalidValue.
+        """
         if at is not None:
             whole("at, an entry's id,", at)
         core = await self._core()
         return await core.part(Transcripts, Transcripts).context(self.id, at)
 
-    async def entries(self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None) -> Page[EntryRecord]:
-        """Page the whole visible history, newest first by default. Raises UnknownRecord."""
+    async def entries(
+        self, limit: int = 100, cursor: Cursor | None = None, *, order: Any = None, at: int | None = None
+    ) -> Page[EntryRecord]:
+        """Page the whole visible history, or what there was of it at entry ``at``; newest first by default.
+
+        Raises UnknownRecord, EntryNotVisible.
+        """
         core = await self._core()
         await core.drained()
         await self._exists(core)
-        query = EntryQuery(conversation_id=self.id, order=order)
+        if at is not None:
+            await visible_entry(core, self.id, whole("at, an entry's id,", at))
+        query = EntryQuery(conversation_id=self.id, max_entry_id=at, order=order)
         return await core.storage.scan_entries(core.key, query, limit, cursor)
 
     async def usage(self, *, subtree: bool = False) -> UsageReport:
@@ -290,6 +380,13 @@ class Conversation(_Handle):
     async def snapshot(self, doc: Doc[Any], *, key: str | None = None) -> Any:
         """Read one of the conversation's documents, as committed; None when there is none."""
         return await snapshot(await self._core(), doc, self.id, key=key)
+
+    async def snapshot_as_of(self, doc: Doc[Any], at: int, *, key: str | None = None) -> Any:
+        """Read a rewindable document as it was when entry ``at`` had been committed; None when there was none.
+
+        Raises EntryNotVisible, DocumentMismatch, InvalidValue.
+        """
+        return await snapshot_as_of(await self._core(), doc, self.id, at, key=key)
 
     async def watch_doc(self, doc: Doc[Any], *, key: str | None = None) -> Watch | None:
         """Watch one of the conversation's documents; None when there is none."""
@@ -461,8 +558,9 @@ class Session(_Handle):
         return await (await self._core()).part(TaskGraph, TaskGraph).watch()
 
     async def wait_for_idle(self) -> None:
-        """Return when no foreground work lives anywhere in the session."""
+        """Return when no foreground work lives anywhere in the session. Raises SessionFailed, WaitCycle."""
         core = await self._core()
+        refuse_wait_for_idle(core.forest, core.forest.ownership.roots())
         await until(
             core, lambda: not any(core.forest.ownership.has_work(root) for root in core.forest.ownership.roots())
         )

@@ -56,8 +56,8 @@ def write_draft(
 
 
 def reset_model(handoff: str | None, now: int) -> list[JsonObject] | None:
-    """What a reset gives to the model: the text that is handed over, if any, as a user's message."""
-    return None if handoff is None else [to_json(UserMessage(content=handoff, timestamp=now))]
+    """What a reset gives to the model: the text that is handed over, if it says anything, as a user's message."""
+    return None if handoff is None or not handoff.strip() else [to_json(UserMessage(content=handoff, timestamp=now))]
 
 
 def is_reset(item: JsonObject) -> bool:
@@ -68,7 +68,7 @@ def is_reset(item: JsonObject) -> bool:
 async def place_write(tx: BaseTx, record: SubmissionRecord, draft: JsonObject) -> None:
     """Append a written entry and settle its submission: done, or unanswered because its head is stale."""
     head: Json = draft.get("head")
-    if isinstance(head, int) and head < await _first_active(tx, record.conversation_id):
+    if isinstance(head, int) and head < await first_active(tx, record.conversation_id):
         tx.put_submission(msgspec.structs.replace(record, status="unanswered", reason="stale"))
         return
     entry = await tx.append(
@@ -82,7 +82,7 @@ async def place_write(tx: BaseTx, record: SubmissionRecord, draft: JsonObject) -
     tx.put_submission(msgspec.structs.replace(record, status="done", entry=entry.id))
 
 
-async def _first_active(tx: BaseTx, conversation_id: int) -> int:
+async def first_active(tx: BaseTx, conversation_id: int) -> int:
     """Name the first entry that is in context as of this block's own writes; 0 when nothing has cut yet."""
     marker = next((row for row in reversed(list(tx.rows.values())) if _cuts(row, conversation_id)), None)
     if marker is None:

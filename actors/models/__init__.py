@@ -1,6 +1,7 @@
 """Models: one message model over every provider.
 
-    messages, request, events     what a transcript is made of, what is asked, what is streamed back
+    messages, growing             what a transcript is made of; sequences that grow without being read anew
+    request, events               what is asked, what is streamed back
     model, partial, tokens        what answers; the answer so far; how long things are
     errors, repair, pricing       how it fails; text and arguments made fit to store; what it cost
     scripting                     a model by script
@@ -49,9 +50,9 @@ from .messages import (
     to_json,
     tool_calls,
 )
-from .model import Factory, Model, Models, ModelUnavailable
+from .model import DeferringModel, Factory, Model, Models, ModelUnavailable
 from .partial import Appended, Change, Partial, Replaced, interrupted
-from .request import ModelRequest, current_system, current_tools, system_update
+from .request import ModelRequest, current_sections, current_system, current_tools, system_update
 from .scripting import Pause, ScriptedModel
 from .tokens import context_tokens, estimate_output, estimate_tokens
 
@@ -66,6 +67,7 @@ __all__ = [
     "Content",
     "Cost",
     "DeferredHandle",
+    "DeferringModel",
     "Delta",
     "Done",
     "ErrorInfo",
@@ -102,6 +104,7 @@ __all__ = [
     "call",
     "classify",
     "context_tokens",
+    "current_sections",
     "current_system",
     "current_tools",
     "error_info",

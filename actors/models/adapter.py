@@ -82,7 +82,13 @@ class SdkModel(ABC):
             message = answer.message()
         except Exception as error:  # noqa: BLE001  (no failure may leave the stream in any other way than as its end)
             message = answer.failed(from_exception(error, now=self._clock.now()))
-        yield Done(fit(priced(replace(message, duration_ms=self._clock.now() - blank.timestamp))))
+        yield Done(self._final(replace(message, duration_ms=self._clock.now() - blank.timestamp)))
+
+    def _final(self, message: AssistantMessage) -> AssistantMessage:
+        """Price a message, and make it fit to be stored: valid, and without credentials in what is said of a failure."""
+        if message.error is not None:
+            message = replace(message, error=replace(message.error, message=self._clients.hide(message.error.message)))
+        return fit(priced(message))
 
     async def aclose(self) -> None:
         """Close the running loop's connections."""
@@ -105,11 +111,11 @@ class SdkModel(ABC):
     ) -> AsyncGenerator[Event, None]:
         """One HTTP request: its raw events go to the answer. Leaving early closes the connection."""
         client = await self._clients.get()
-        timeout = _timeouts(request.idle_timeout_s or self._idle_timeout_s)
-        stream = await _within(deadline, self._open(client, {**body, "stream": True, "timeout": timeout}))
+        timeout = timeouts(request.idle_timeout_s or self._idle_timeout_s)
+        stream = await within(deadline, self._open(client, {**body, "stream": True, "timeout": timeout}))
         async with stream:
             raw_events = aiter(stream)
-            while not answer.complete and (raw := await _within(deadline, anext(raw_events, None))) is not None:
+            while not answer.complete and (raw := await within(deadline, anext(raw_events, None))) is not None:
                 for event in _fed(answer, raw):
                     yield event
             if not answer.complete:
@@ -156,7 +162,8 @@ def _deadline(timeout_s: float | None) -> float | None:
     return None if timeout_s is None else asyncio.get_running_loop().time() + timeout_s
 
 
-async def _within(deadline: float | None, step: Awaitable[_T]) -> _T:
+async def within(deadline: float | None, step: Awaitable[_T]) -> _T:
+    """Wait for a step until a deadline on the loop's clock. Raises ProviderFailure."""
     try:
         async with asyncio.timeout_at(deadline):
             return await step
@@ -164,7 +171,7 @@ async def _within(deadline: float | None, step: Awaitable[_T]) -> _T:
         raise ProviderFailure(error_info("timeout", "The answer was not complete within its time limit")) from error
 
 
-def _timeouts(idle_s: float) -> Any:
+def timeouts(idle_s: float) -> Any:
     """Limits on silence, not on the whole: a server that sends anything at all, a ping too, is alive."""
     from httpx2 import Timeout  # loaded by now; at the top it would slow down every import of perdure
 

@@ -25,7 +25,7 @@ def anthropic_clients(*, base_url: str | None, api_key: str | None, headers: dic
     def make(sdk: ModuleType) -> Any:
         return sdk.AsyncAnthropic(base_url=base_url, api_key=api_key, default_headers=headers, max_retries=0)
 
-    return Clients("anthropic", make)
+    return Clients("anthropic", make, secrets=[api_key, *headers.values()])
 
 
 class AnthropicModel(SdkModel):

@@ -11,13 +11,15 @@ thinking stays valid (turns.py says from where to where). The vendor's rules tha
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from copy import copy
+from typing import Any, Self, TypeAlias
 
 from .anthropic_profile import Profile, budget_of, effort_of
+from .growing import Branch
 from .messages import Block, Content, Image, Opaque, SystemMessage, Text, Thinking, ToolCall, ToolSpec
 from .request import ModelRequest, current_tools, system_update
 from .tokens import answer_room
-from .turns import Identity, ModelTurn, Result, ResultsTurn, SystemTurn, Transcript, Turn, UserTurn, arrange
+from .turns import Identity, ModelTurn, Result, ResultsTurn, SystemTurn, Turn, UserTurn, arrange
 
 Wire: TypeAlias = dict[str, Any]
 
@@ -30,26 +32,26 @@ NO_OUTPUT = "(no output)"
 _IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
 _BINDING_BETA = "thinking-binding-controls-2026-08-01"
 _CHANGE_BETAS = ("mid-conversation-tool-changes-2026-07-01", "inline-tools-2026-09-15")
+_THINKING = ("thinking", "redacted_thinking")
 _SERVER_CALLS = ("server_tool_use", "mcp_tool_use")
 
 
 def render_request(request: ModelRequest, model: Identity, profile: Profile, *, cache_ttl: str | None) -> Wire:
     """The arguments of `messages.create` for a request, `extra_headers` included when it needs beta features."""
-    transcript = arrange(request.messages, model)
-    messages = render_messages(transcript, profile)
-    betas = _change_betas(transcript) if profile.changes else []
+    prompt, writer = arrange(request.messages, model, lambda begun: _Writer(profile, set(begun.tools)), key=profile)
+    betas = list(_CHANGE_BETAS) if profile.changes and writer.changes_tools else []
     body: Wire = {
         "model": model.id,
         "max_tokens": answer_room(request, window=profile.context_window, limit=profile.max_tokens),
-        "messages": messages,
+        "messages": writer.finish(),
     }
-    tools = transcript.tools if profile.changes else current_tools(request.messages)
+    tools = prompt.tools.values() if profile.changes else current_tools(request.messages)
     optional: Wire = {
-        "system": transcript.system,
+        "system": prompt.text,
         "tools": [_tool(tool) for tool in tools],
         "cache_control": {"type": "ephemeral", "ttl": cache_ttl} if cache_ttl else None,
         "metadata": {"user_id": user} if (user := request.metadata.get("user_id")) else None,
-        **_thinking(request, profile, body["max_tokens"], transcript.turns),
+        **_thinking(request, profile, body["max_tokens"], may_think=writer.may_think),
     }
     body.update((key, value) for key, value in optional.items() if value)
     if profile.binds:
@@ -58,65 +60,77 @@ def render_request(request: ModelRequest, model: Identity, profile: Profile, *, 
     return {**body, "extra_headers": headers} if headers else body
 
 
-def render_messages(transcript: Transcript, profile: Profile) -> list[Wire]:
-    """The turns as wire messages, ready to be answered."""
-    writer = _Writer(profile, {tool.name for tool in transcript.tools})
-    for turn in transcript.turns:
-        writer.write(turn)
-    return writer.finish()
-
-
 class _Writer:
     """Writes turns down in order; keeps user and model alternating, and knows which tools are `offered`."""
 
     def __init__(self, profile: Profile, offered: set[str]) -> None:
+        self.changes_tools = False
         self._profile = profile
         self._offered = offered
-        self._messages: list[Wire] = []
+        self._messages: Branch[Wire] = Branch()
+        self._said: list[Wire] = []
+        """What the user says next, as far as it has been said."""
         self._system: list[Wire] = []
+        self._in_round = False
+        self._thought = False
+        """Whether the model's last message began with thinking."""
+
+    def fork(self) -> Self:
+        """Go on with the tail of a view; see `turns.Writer`."""
+        fork = copy(self)
+        fork._messages = self._messages.fork()
+        fork._said, fork._system = list(self._said), list(self._system)
+        return fork
 
     def write(self, turn: Turn) -> None:
+        """Take in the next turn."""
         match turn:
             case UserTurn():
-                self._user(self._content(turn.content))
+                self._say(*self._content(turn.content))
             case ResultsTurn():
-                self._user([self._result(result) for result in turn.results])
-                self._user([image for result in turn.results for image in self._moved_images(result)])
+                self._in_round = True
+                self._said += [self._result(result) for result in turn.results]
+                self._said += [image for result in turn.results for image in self._moved_images(result)]
             case SystemTurn():
                 self._change(turn.message)
             case ModelTurn():
                 self._model(render_blocks(turn.content, own=turn.own))
 
-    def finish(self) -> list[Wire]:
-        self._await_model()
-        return self._messages
+    @property
+    def may_think(self) -> bool:
+        """Whether a model with a budget may think now: not in the middle of a round that began without thinking."""
+        return self._thought or not self._in_round
 
-    def _user(self, blocks: list[Wire]) -> None:
-        if self._messages and self._messages[-1]["role"] == "user":
-            self._messages[-1]["content"] += blocks
-        elif blocks:
-            self._messages.append({"role": "user", "content": blocks})
+    def finish(self) -> list[Wire]:
+        """The wire messages, ready to be answered; nothing can be written any more."""
+        self._await_model()
+        return self._messages.whole()
 
     def _model(self, blocks: list[Wire]) -> None:
         said = _without_last_thinking(blocks)
         if said:
             self._await_model()
             self._messages.append({"role": "assistant", "content": said})
+            self._in_round, self._thought = False, said[0]["type"] in _THINKING
+
+    def _say(self, *blocks: Wire) -> None:
+        self._said += blocks
+        self._in_round = False
 
     def _await_model(self) -> None:
         """Bring the messages into a state that a model message may follow."""
-        if not self._messages or self._messages[-1]["role"] != "user":
-            self._user([_text(GO_ON)])
+        self._messages.append({"role": "user", "content": self._said or [_text(GO_ON)]})
         if self._system:
             self._messages.append({"role": "system", "content": self._system})
-            self._system = []
+        self._said, self._system = [], []
 
     def _change(self, message: SystemMessage) -> None:
         told = system_update(message)
+        self.changes_tools = self.changes_tools or bool(message.tools_added or message.tools_removed)
         if self._profile.changes:
             self._system += [*self._tool_changes(message), *([_text(told)] if told else [])]
         elif told:
-            self._user([_text(f"<system_update>\n{told}\n</system_update>")])
+            self._say(_text(f"<system_update>\n{told}\n</system_update>"))
 
     def _tool_changes(self, message: SystemMessage) -> list[Wire]:
         """Withdrawn tools by name, new ones by value, so that the list at the top stays as it is.
@@ -197,7 +211,7 @@ def _opaque(block: Block) -> Wire | None:
 
 def _without_last_thinking(blocks: list[Wire]) -> list[Wire]:
     end = len(blocks)
-    while end and blocks[end - 1]["type"] in ("thinking", "redacted_thinking"):
+    while end and blocks[end - 1]["type"] in _THINKING:
         end -= 1
     return blocks[:end]
 
@@ -206,22 +220,17 @@ def _tool(tool: ToolSpec) -> Wire:
     return {"name": tool.name, "description": tool.description, "input_schema": tool.parameters}
 
 
-def _change_betas(transcript: Transcript) -> list[str]:
-    changed = (turn.message for turn in transcript.turns if isinstance(turn, SystemTurn))
-    return list(_CHANGE_BETAS) if any(message.tools_added or message.tools_removed for message in changed) else []
-
-
 def _with_betas(headers: dict[str, str], betas: list[str]) -> dict[str, str]:
     """The headers of a request, with these features beside those that it asks for itself."""
     asked = [headers["anthropic-beta"]] if "anthropic-beta" in headers else []
     return {**headers, "anthropic-beta": ",".join([*asked, *betas])} if betas else headers
 
 
-def _thinking(request: ModelRequest, profile: Profile, max_tokens: int, turns: list[Turn]) -> Wire:
+def _thinking(request: ModelRequest, profile: Profile, max_tokens: int, *, may_think: bool) -> Wire:
     level = request.thinking_level
     if profile.thinking == "adaptive":
         return _adaptive(request, profile)
-    if profile.thinking == "none" or level == "off" or not _may_think(turns):
+    if profile.thinking == "none" or level == "off" or not may_think:
         return {}
     budget = budget_of(level, max_tokens)
     return {"thinking": {"type": "enabled", "budget_tokens": budget}} if budget else {}
@@ -238,14 +247,6 @@ def _adaptive(request: ModelRequest, profile: Profile) -> Wire:
         binding = {"prefix_mismatch_behavior": "drop_block"}
         wire["thinking"] = {"type": "adaptive", **wire.get("thinking", {}), "block_binding": binding}
     return wire
-
-
-def _may_think(turns: list[Turn]) -> bool:
-    """Whether a model with a budget may think now: not in the middle of a round that began without thinking."""
-    if not turns or not isinstance(turns[-1], ResultsTurn):
-        return True
-    began = next(turn for turn in reversed(turns) if isinstance(turn, ModelTurn))
-    return isinstance(began.content[0], Thinking) and began.own
 
 
 def _text(text: str) -> Wire:

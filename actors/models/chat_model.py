@@ -21,7 +21,7 @@ def openai_clients(*, base_url: str | None, api_key: str | None, headers: dict[s
     def make(sdk: ModuleType) -> Any:
         return sdk.AsyncOpenAI(base_url=base_url, api_key=api_key, default_headers=headers, max_retries=0)
 
-    return Clients("openai", make)
+    return Clients("openai", make, secrets=[api_key, *headers.values()])
 
 
 class ChatModel(SdkModel):

@@ -5,10 +5,12 @@ text of arguments is sent as the model wrote it, byte for byte, since caches go 
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from copy import copy
+from typing import Any, Self, TypeAlias
 
+from .growing import Branch
 from .messages import Content, Image, SystemMessage, Text, Thinking, ToolCall, ToolSpec, plain_text
-from .openai_profile import OpenAIProfile, reasoning_effort
+from .openai_profile import IMAGE_TYPES, OpenAIProfile, reasoning_effort
 from .repair import arguments_text
 from .request import ModelRequest, current_tools, system_update
 from .tokens import answer_room
@@ -30,11 +32,11 @@ _CACHE_KEY_LENGTH = 64
 
 def render_chat_request(request: ModelRequest, model: Identity, profile: OpenAIProfile) -> Wire:
     """The arguments of `chat.completions.create` for a request."""
-    transcript = arrange(request.messages, model, id_length=ID_LENGTH)
+    prompt, writer = arrange(request.messages, model, lambda _: _Writer(profile), key=profile, id_length=ID_LENGTH)
     limit = answer_room(request, window=profile.context_window, limit=profile.max_tokens)
     body: Wire = {
         "model": model.id,
-        "messages": [*_prompt(transcript.system), *render_chat_messages(transcript.turns, profile)],
+        "messages": [*_prompt(prompt.text), *writer.finish()],
         "max_completion_tokens" if profile.vendor else "max_tokens": limit,
         "stream_options": {"include_usage": True},
     }
@@ -55,61 +57,78 @@ def vendor_options(request: ModelRequest, profile: OpenAIProfile) -> Wire:
     return {"prompt_cache_key": key, "safety_identifier": request.metadata.get("user_id")}
 
 
-def render_chat_messages(turns: Iterable[Turn], profile: OpenAIProfile) -> list[Wire]:
-    """The turns as wire messages, ready to be answered."""
-    writer = _Writer(profile)
-    for turn in turns:
-        writer.write(turn)
-    return writer.finish()
-
-
 class _Writer:
     """Writes turns down in order; no two user messages or model messages stand side by side."""
 
     def __init__(self, profile: OpenAIProfile) -> None:
         self._profile = profile
-        self._messages: list[Wire] = []
+        self._messages: Branch[Wire] = Branch()
+        self._said: list[Wire] = []
+        """The parts of the user message that is not complete yet."""
+        self._heard = False
+        """Whether something was said to the model since it spoke last."""
+
+    def fork(self) -> Self:
+        """Go on with the tail of a view; see `turns.Writer`."""
+        fork = copy(self)
+        fork._messages, fork._said = self._messages.fork(), list(self._said)
+        return fork
 
     def write(self, turn: Turn) -> None:
+        """Take in the next turn."""
         match turn:
             case UserTurn():
                 self._user(self._parts(turn.content))
             case ResultsTurn():
-                self._messages += [_result(result) for result in turn.results]
-                self._user(self._parts(image for result in turn.results for image in _images(result.content)))
+                self._results(turn.results)
             case SystemTurn():
                 self._change(turn.message)
             case ModelTurn():
                 self._model(turn)
 
     def finish(self) -> list[Wire]:
+        """The wire messages, ready to be answered; nothing can be written any more."""
         self._await_model()
-        return [{**message, "content": _joined(message["content"])} for message in self._messages]
+        return self._messages.whole()
 
     def _user(self, parts: list[Wire]) -> None:
-        if self._messages and self._messages[-1]["role"] == "user":
-            self._messages[-1]["content"] += parts
-        elif parts:
-            self._messages.append({"role": "user", "content": parts})
+        self._said += parts
+        self._heard = self._heard or bool(parts)
+
+    def _results(self, results: list[Result]) -> None:
+        for result in results:
+            self._add(_result(result))
+        self._heard = True
+        self._user(self._parts(image for result in results for image in _images(result.content)))
 
     def _model(self, turn: ModelTurn) -> None:
         message = _model_message(turn, self._profile)
         if message is not None:
             self._await_model()
-            self._messages.append(message)
+            self._add(message)
+            self._heard = False
 
     def _await_model(self) -> None:
         """A model message follows something said to it, never another one, and never nothing."""
-        last = next((message for message in reversed(self._messages) if message["role"] != "system"), None)
-        if last is None or last["role"] == "assistant":
+        if not self._heard:
             self._user([_part(GO_ON)])
+        self._end_user()
+
+    def _add(self, message: Wire) -> None:
+        self._end_user()
+        self._messages.append(message)
+
+    def _end_user(self) -> None:
+        if self._said:
+            self._messages.append({"role": "user", "content": _joined(self._said)})
+            self._said = []
 
     def _change(self, message: SystemMessage) -> None:
         told = system_update(message)
         if not told:
             return
         if self._profile.vendor:
-            self._messages.append({"role": "system", "content": told})
+            self._add({"role": "system", "content": told})
         else:
             # The prompt templates of many open models refuse a system message that is not the first.
             self._user([_part(f"<system_update>\n{told}\n</system_update>")])
@@ -118,7 +137,7 @@ class _Writer:
         return [self._image(block) if isinstance(block, Image) else _part(block.text) for block in content]
 
     def _image(self, image: Image) -> Wire:
-        if not self._profile.images or not image.data:
+        if not self._profile.images or not image.data or image.mime_type not in IMAGE_TYPES:
             return _part("(picture left out: it cannot be shown)")
         return {"type": "image_url", "image_url": {"url": data_url(image)}}
 
@@ -162,11 +181,11 @@ def _images(content: Iterable[Content]) -> list[Image]:
     return [block for block in content if isinstance(block, Image)]
 
 
-def _joined(content: Any) -> Any:
+def _joined(parts: list[Wire]) -> Any:
     """Text alone is sent as a string, which every server understands."""
-    if not isinstance(content, list) or any(part["type"] != "text" for part in content):
-        return content
-    return "\n".join(part["text"] for part in content)
+    if any(part["type"] != "text" for part in parts):
+        return parts
+    return "\n".join(part["text"] for part in parts)
 
 
 def _prompt(system: str) -> list[Wire]:

@@ -7,20 +7,27 @@ may serve a daemon's background loop and a test's short ones alike.
 
 import asyncio
 import importlib
-from collections.abc import Callable
+import os
+from collections.abc import Callable, Iterable
 from types import ModuleType
 from typing import Any
 from weakref import WeakKeyDictionary
 
 from . import pricing
 
+SECRET_ENV = ("ANTHROPIC_API_KEY", "ANTHROPIC_AUTH_TOKEN", "OPENAI_API_KEY")
+"""What the SDKs take for credentials by themselves."""
+LEAST_SECRET = 8
+HIDDEN = "[hidden]"
+
 
 class Clients:
-    """The clients of one server. `make` gets the SDK's module and builds one."""
+    """The clients of one server. `make` gets the SDK's module and builds one; `secrets` are what it is given for that."""
 
-    def __init__(self, sdk: str, make: Callable[[ModuleType], Any]) -> None:
+    def __init__(self, sdk: str, make: Callable[[ModuleType], Any], *, secrets: Iterable[str | None] = ()) -> None:
         self._sdk = sdk
         self._make = make
+        self._secrets = tuple(secrets)
         self._clients: WeakKeyDictionary[asyncio.AbstractEventLoop, Any] = WeakKeyDictionary()
 
     async def get(self) -> Any:
@@ -30,6 +37,13 @@ class Clients:
         if client is None:
             client = self._clients.setdefault(loop, await asyncio.to_thread(self._build))
         return client
+
+    def hide(self, text: str) -> str:
+        """Take credentials out of a text: servers repeat them in what they say of a failure, and that is stored."""
+        known = {*self._secrets, *(os.environ.get(name) for name in SECRET_ENV)}
+        for secret in sorted((one for one in known if one and len(one) >= LEAST_SECRET), key=len, reverse=True):
+            text = text.replace(secret, HIDDEN)
+        return text
 
     async def aclose(self) -> None:
         """Close the running loop's client and its idle connections; a later request opens a new one."""

@@ -2,10 +2,11 @@
 
 import difflib
 from collections.abc import AsyncGenerator, Callable
-from typing import Protocol, TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from ...chord import PerdureError
 from .events import Event
+from .messages import AssistantMessage, DeferredHandle
 from .request import ModelRequest
 
 
@@ -58,6 +59,20 @@ class Model(Protocol):
 
     async def aclose(self) -> None:
         """Close the connections that the running loop keeps open; a later request opens new ones."""
+
+
+@runtime_checkable
+class DeferringModel(Protocol):
+    """A model whose provider can compute responses in the background, beside being a `Model`.
+
+    Its stream ends such a request (`ModelRequest.deferred`) at once, with stop reason `deferred` and a handle.
+    """
+
+    async def fetch(self, handle: DeferredHandle) -> AssistantMessage:
+        """The response so far: final, or deferred still. A retrieval that failed for now counts as deferred still."""
+
+    async def cancel(self, handle: DeferredHandle) -> None:
+        """Tell the provider to stop computing a response. May raise whatever the SDK raises."""
 
 
 Factory: TypeAlias = Callable[[str], Model]

@@ -26,6 +26,9 @@ class OpenAIProfile(msgspec.Struct, frozen=True, kw_only=True):
     reasoning_field: str | None = None
 
 
+IMAGE_TYPES = frozenset({"image/jpeg", "image/png", "image/gif", "image/webp"})
+"""Pictures that the vendor's models take; one of another type would have the whole request refused."""
+
 # By prefix, the first that fits.
 _PROFILES = (
     ("gpt-6", OpenAIProfile(context_window=272_000, max_tokens=128_000, reasons=True)),

@@ -12,15 +12,17 @@ each item in its place. The vendor's rules that shape what is written:
 """
 
 from collections.abc import Iterable
-from typing import Any, TypeAlias
+from copy import copy
+from typing import Any, Self, TypeAlias
 
 from .chat_render import GO_ON, NO_OUTPUT, data_url, vendor_options
-from .messages import Block, Content, Image, Opaque, SystemMessage, Text, Thinking, ToolCall, ToolSpec
-from .openai_profile import OpenAIProfile, reasoning_effort
+from .growing import Branch, folded
+from .messages import Block, Content, Image, Message, Opaque, SystemMessage, Text, Thinking, ToolCall, ToolSpec
+from .openai_profile import IMAGE_TYPES, OpenAIProfile, reasoning_effort
 from .repair import arguments_text
 from .request import ModelRequest, current_tools, system_update
 from .tokens import answer_room
-from .turns import Identity, ModelTurn, Result, ResultsTurn, SystemTurn, Transcript, Turn, UserTurn, arrange
+from .turns import Identity, ModelTurn, Result, ResultsTurn, SystemTurn, Turn, UserTurn, arrange
 
 Item: TypeAlias = dict[str, Any]
 
@@ -30,19 +32,21 @@ _LEAST_OUTPUT = 16
 
 def render_responses_request(request: ModelRequest, model: Identity, profile: OpenAIProfile) -> dict[str, Any]:
     """The arguments of `responses.create` for a request."""
-    transcript = arrange(request.messages, model)
-    in_place = profile.vendor and _only_adds(transcript)
-    tools = transcript.tools if in_place else current_tools(request.messages)
+    in_place = profile.vendor and _only_adds(request.messages)
+    prompt, writer = arrange(
+        request.messages, model, lambda begun: _Writer(profile, tools_in_place=in_place), key=(profile, in_place)
+    )
+    tools = prompt.tools.values() if in_place else current_tools(request.messages)
     limit = answer_room(request, window=profile.context_window, limit=profile.max_tokens)
     body: dict[str, Any] = {
         "model": model.id,
-        "input": render_items(transcript.turns, profile, tools_in_place=in_place),
+        "input": writer.finish(),
         "max_output_tokens": max(_LEAST_OUTPUT, limit),
         "store": False,
     }
     effort = reasoning_effort(request.thinking_level)
     optional: dict[str, Any] = {
-        "instructions": transcript.system,
+        "instructions": prompt.text,
         "tools": [_tool(tool) for tool in tools],
         "include": ["reasoning.encrypted_content"] if profile.reasons else None,
         "reasoning": {"effort": effort, "summary": "auto"} if effort and profile.reasons else None,
@@ -52,30 +56,64 @@ def render_responses_request(request: ModelRequest, model: Identity, profile: Op
     return {**body, **{key: value for key, value in optional.items() if value}}
 
 
-def render_items(turns: Iterable[Turn], profile: OpenAIProfile, *, tools_in_place: bool) -> list[Item]:
-    """The turns as input items, ready to be answered."""
-    items: list[Item] = []
-    for turn in turns:
+class _Writer:
+    """Writes turns down in order, as input items; has the user say a word where the model would speak unasked."""
+
+    def __init__(self, profile: OpenAIProfile, *, tools_in_place: bool) -> None:
+        self._profile = profile
+        self._tools_in_place = tools_in_place
+        self._items: Branch[Item] = Branch()
+        self._heard = False
+        """Whether something was said to the model since it spoke last."""
+
+    def fork(self) -> Self:
+        """Go on with the tail of a view; see `turns.Writer`."""
+        fork = copy(self)
+        fork._items = self._items.fork()
+        return fork
+
+    def write(self, turn: Turn) -> None:
+        """Take in the next turn."""
         match turn:
             case UserTurn():
-                items.append({"role": "user", "content": _parts(turn.content, profile)})
+                self._hear({"role": "user", "content": _parts(turn.content, self._profile)})
             case ResultsTurn():
-                items += [_result(result, profile) for result in turn.results]
+                self._hear(*(_result(result, self._profile) for result in turn.results))
             case SystemTurn():
-                items += _change(turn.message, profile, tools_in_place=tools_in_place)
+                self._change(turn.message)
             case ModelTurn():
-                said = _model_items(turn)
-                items += _nudge(items) if said else []
-                items += said
-    return [*items, *_nudge(items)]
+                self._speak(_model_items(turn))
 
+    def finish(self) -> list[Item]:
+        """The items, ready to be answered; nothing can be written any more."""
+        self._nudge()
+        return self._items.whole()
 
-def _nudge(items: list[Item]) -> list[Item]:
-    """A word of the user, where nothing was said to the model since it spoke last."""
-    last = next((item for item in reversed(items) if item.get("role") != "developer"), None)
-    if last is not None and (last.get("role") == "user" or last.get("type") == "function_call_output"):
-        return []
-    return [{"role": "user", "content": [{"type": "input_text", "text": GO_ON}]}]
+    def _hear(self, *items: Item) -> None:
+        for item in items:
+            self._items.append(item)
+        self._heard = True
+
+    def _speak(self, items: list[Item]) -> None:
+        if items:
+            self._nudge()
+            for item in items:
+                self._items.append(item)
+            self._heard = False
+
+    def _nudge(self) -> None:
+        if not self._heard:
+            self._hear({"role": "user", "content": [_input_text(GO_ON)]})
+
+    def _change(self, message: SystemMessage) -> None:
+        told = system_update(message)
+        if self._tools_in_place and message.tools_added:
+            tools = [_tool(tool) for tool in message.tools_added]
+            self._items.append({"type": "additional_tools", "role": "developer", "tools": tools})
+        if told and self._profile.vendor:
+            self._items.append({"role": "developer", "content": told})
+        elif told:
+            self._hear({"role": "user", "content": [_input_text(f"<system_update>\n{told}\n</system_update>")]})
 
 
 def _model_items(turn: ModelTurn) -> list[Item]:
@@ -132,30 +170,34 @@ def _result(result: Result, profile: OpenAIProfile) -> Item:
     return {"type": "function_call_output", "call_id": result.id, "output": output}
 
 
-def _change(message: SystemMessage, profile: OpenAIProfile, *, tools_in_place: bool) -> list[Item]:
-    told, items = system_update(message), []
-    if tools_in_place and message.tools_added:
-        tools = [_tool(tool) for tool in message.tools_added]
-        items.append({"type": "additional_tools", "role": "developer", "tools": tools})
-    if told and profile.vendor:
-        items.append({"role": "developer", "content": told})
-    elif told:
-        parts = [{"type": "input_text", "text": f"<system_update>\n{told}\n</system_update>"}]
-        items.append({"role": "user", "content": parts})
-    return items
+class _Additions:
+    """Whether later tool changes are additions of new names only, the one kind that can be told in place: a fold."""
+
+    def __init__(self) -> None:
+        self.only = True
+        self._begun = False
+        self._known: set[str] = set()
+
+    def add(self, message: Message) -> None:
+        """Take in a message; what leads the transcript is no change."""
+        if not isinstance(message, SystemMessage):
+            self._begun = True
+            return
+        added = [tool.name for tool in message.tools_added or ()]
+        if self._begun and (message.tools_removed or self._known & set(added) or len(set(added)) < len(added)):
+            self.only = False
+        self._known -= {tool.name for tool in message.tools_removed or ()}
+        self._known |= set(added)
+
+    def fork(self) -> Self:
+        """Make a copy that goes on by itself."""
+        fork = copy(self)
+        fork._known = set(self._known)
+        return fork
 
 
-def _only_adds(transcript: Transcript) -> bool:
-    """Whether later tool changes are additions of new names only, the one kind that can be told in place."""
-    known = {tool.name for tool in transcript.tools}
-    for turn in transcript.turns:
-        if not isinstance(turn, SystemTurn):
-            continue
-        added = [tool.name for tool in turn.message.tools_added or ()]
-        if turn.message.tools_removed or known & set(added) or len(set(added)) < len(added):
-            return False
-        known.update(added)
-    return True
+def _only_adds(messages: Iterable[Message]) -> bool:
+    return folded(messages, _Additions, _Additions).only
 
 
 def _parts(content: Iterable[Content], profile: OpenAIProfile) -> list[Item]:
@@ -163,7 +205,7 @@ def _parts(content: Iterable[Content], profile: OpenAIProfile) -> list[Item]:
 
 
 def _image(image: Image, profile: OpenAIProfile) -> Item:
-    if not profile.images or not image.data:
+    if not profile.images or not image.data or image.mime_type not in IMAGE_TYPES:
         return _input_text("(picture left out: it cannot be shown)")
     return {"type": "input_image", "detail": "auto", "image_url": data_url(image)}
 

@@ -6,6 +6,7 @@ the events that close them.
 """
 
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 from msgspec.structs import replace
@@ -13,7 +14,7 @@ from msgspec.structs import replace
 from .accumulate import GrowingAnswer, OpenBlock, count, plain
 from .errors import ProviderFailure, classify, error_info
 from .events import Event
-from .messages import AssistantMessage, Block, ErrorInfo, Opaque, Text, Thinking, ToolCall, Usage
+from .messages import AssistantMessage, Block, DeferredHandle, ErrorInfo, Opaque, Text, Thinking, ToolCall, Usage
 from .repair import canonical_arguments, valid_json
 
 _PIECES: dict[str, type[Text | Thinking | ToolCall]] = {
@@ -24,6 +25,13 @@ _PIECES: dict[str, type[Text | Thinking | ToolCall]] = {
     "response.function_call_arguments.delta": ToolCall,
 }
 """Events that carry a piece of a block, and the kind of block that it must be."""
+
+PENDING = ("queued", "in_progress")
+"""States of a response that is computed in the background."""
+
+POLL_AFTER_MS = 2_000
+KEPT_MS = 24 * 3_600_000
+"""How long a background response is waited for."""
 
 _ENDINGS = ("response.completed", "response.incomplete", "response.failed")
 
@@ -57,12 +65,35 @@ class ResponsesAnswer(GrowingAnswer):
             wire = plain(raw)
             raise ProviderFailure(classify(str(wire.get("message") or ""), codes=[wire.get("code")], status=200))
 
+    def take_response(self, wire: dict[str, Any]) -> Iterator[Event]:
+        """Take in a response that did not come as a stream: all of it, or that it is not there yet."""
+        yield from self._start(wire.get("id"), wire.get("model"))
+        if wire.get("status") in PENDING:
+            self._response, self.stop, self.complete = wire, wire.get("status"), True
+            return
+        for index, item in enumerate(wire.get("output") or ()):
+            yield from self._end_item(SimpleNamespace(output_index=index), item)
+        yield from self._finish(wire)
+
     def message(self) -> AssistantMessage:
         """The message after the stream's end, by the response's status. Everything but `completed` has a reason."""
+        if self._response.get("status") in PENDING:
+            return replace(self._so_far("deferred"), usage=Usage(), deferred=self._handle())
         error = _response_error(self._response)
         if error is not None:
             return self.failed(error)
         return self._ended("length" if self._response.get("status") == "incomplete" else "stop")
+
+    def _handle(self) -> DeferredHandle:
+        message = self._message
+        return DeferredHandle(
+            provider=message.provider,
+            api=message.api,
+            model_id=message.model,
+            id=str(self._response.get("id")),
+            expires_at=message.timestamp + KEPT_MS,
+            poll_after_ms=POLL_AFTER_MS,
+        )
 
     def _usage(self) -> Usage:
         wire = self._response.get("usage")

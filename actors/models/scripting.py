@@ -17,7 +17,18 @@ from msgspec.structs import replace
 from .clock import Clock, WallClock
 from .errors import from_exception
 from .events import BlockEnd, BlockStart, Delta, Done, Event, Start
-from .messages import AssistantMessage, Block, ErrorInfo, Text, Thinking, ToolCall, Usage, text, tool_calls
+from .messages import (
+    AssistantMessage,
+    Block,
+    DeferredHandle,
+    ErrorInfo,
+    Text,
+    Thinking,
+    ToolCall,
+    Usage,
+    text,
+    tool_calls,
+)
 from .request import ModelRequest
 from .tokens import estimate_output, estimate_tokens
 
@@ -34,6 +45,7 @@ Answer: TypeAlias = Part | AssistantMessage | list[Part]
 """What a script may return: text, blocks, pauses, or a whole message. A failure ends the stream where it stands."""
 
 Script: TypeAlias = Callable[[ModelRequest], "Answer | Awaitable[Answer]"]
+Fetch: TypeAlias = Callable[[DeferredHandle], "Answer | Awaitable[Answer]"]
 
 
 class ScriptedModel:
@@ -42,6 +54,8 @@ class ScriptedModel:
     The answer streams in pieces of `token_chars` characters; with `tokens_per_second` they are paced on `clock`,
     otherwise the loop runs once between two of them. Usage is estimated. Calls without an id get one that follows from
     the request, so a request repeated after a crash asks for the same calls. A script that raises fails the request.
+    A script defers by answering with a message of stop reason `deferred` and a handle; `fetch(handle)` then gives what
+    the response is each time it is looked for.
     """
 
     api = "scripted"
@@ -56,6 +70,7 @@ class ScriptedModel:
         context_window: int = 200_000,
         max_tokens: int = 32_000,
         token_chars: int = 4,
+        fetch: "Fetch | None" = None,
     ) -> None:
         self.name = name
         self.provider, _, self.id = name.partition("/")
@@ -63,6 +78,9 @@ class ScriptedModel:
         self.max_tokens = max_tokens
         self.calls: list[ModelRequest] = []
         """Every request so far, oldest first."""
+        self.fetched: list[DeferredHandle] = []
+        self.cancelled: list[DeferredHandle] = []
+        self._fetch = fetch
         self._script = script
         self._clock = clock or WallClock()
         self._token_ms = 1000 / tokens_per_second if tokens_per_second else None
@@ -74,6 +92,22 @@ class ScriptedModel:
         playing = _Playing(self._blank(request), self._clock, self._token_ms, self._token_chars)
         async for event in playing.play(await self._answer(request), request):
             yield event
+
+    async def fetch(self, handle: DeferredHandle) -> AssistantMessage:
+        """Answer by the script for deferred responses; see `DeferringModel`."""
+        self.fetched.append(handle)
+        answer: Answer = RuntimeError("no deferred response is scripted")
+        if self._fetch is not None:
+            given = self._fetch(handle)
+            answer = await given if inspect.isawaitable(given) else given
+        playing = _Playing(self._blank(ModelRequest(messages=[])), self._clock, self._token_ms, self._token_chars)
+        events = [event async for event in playing.play(answer, ModelRequest(messages=[]))]
+        assert isinstance(events[-1], Done)
+        return events[-1].message
+
+    async def cancel(self, handle: DeferredHandle) -> None:
+        """Take note of it."""
+        self.cancelled.append(handle)
 
     async def aclose(self) -> None:
         """Nothing is open."""

@@ -39,6 +39,7 @@ class Request(msgspec.Struct, frozen=True, kw_only=True):
     path: str
     headers: dict[str, str]
     body: Any
+    method: str = "POST"
 
 
 Script: TypeAlias = Callable[[Request], Reply]
@@ -163,7 +164,8 @@ async def _read_request(reader: asyncio.StreamReader) -> Request:
     first, *lines = head.strip().split("\r\n")
     headers = {name.lower(): value.strip() for name, _, value in (line.partition(":") for line in lines)}
     body = await reader.readexactly(int(headers.get("content-length", "0")))
-    return Request(path=first.split(" ")[1], headers=headers, body=json.loads(body) if body else None)
+    method, path = first.split(" ")[:2]
+    return Request(method=method, path=path, headers=headers, body=json.loads(body) if body else None)
 
 
 def _head(reply: Reply) -> bytes:

@@ -1,11 +1,18 @@
 """The Chat Completions protocol for tests: streams to play, and the rules that strict servers check requests by."""
 
-import json
 from collections.abc import Iterator
 from itertools import pairwise
 from typing import Any
 
 from .testing import pieces, sse
+from .testing_rules import (
+    arguments_problems,
+    call_problems,
+    data_url_problems,
+    declaration_problems,
+    json_problems,
+    text_problems,
+)
 
 Wire = dict[str, Any]
 
@@ -41,7 +48,14 @@ def chat_end(finish: str = "stop", *, usage: Wire | None = None) -> list[bytes]:
 def chat_problems(body: Wire) -> list[str]:
     """What a strict server would refuse a request for; empty when nothing."""
     messages = body["messages"]
-    return [*_order_problems(messages), *_call_problems(messages), *_content_problems(messages)]
+    tools = [tool["function"] for tool in body.get("tools", ())]
+    return [
+        *json_problems(body),
+        *_order_problems(messages),
+        *_call_problems(messages),
+        *_content_problems(messages),
+        *declaration_problems((tool.get("name"), tool.get("parameters")) for tool in tools),
+    ]
 
 
 def _order_problems(messages: list[Wire]) -> Iterator[str]:
@@ -56,9 +70,12 @@ def _order_problems(messages: list[Wire]) -> Iterator[str]:
 
 
 def _call_problems(messages: list[Wire]) -> Iterator[str]:
-    ids = [call["id"] for message in messages for call in message.get("tool_calls", ())]
-    if len(ids) != len(set(ids)) or any(not 0 < len(call_id) <= 40 for call_id in ids):
-        yield "call ids are not unique or not valid"
+    calls = [call for message in messages for call in message.get("tool_calls", ())]
+    if len({call["id"] for call in calls}) < len(calls):
+        yield "call ids are not unique"
+    for call in calls:
+        yield from call_problems(call["id"], call["function"]["name"], length=40)
+        yield from arguments_problems(call["function"]["name"], call["function"]["arguments"])
     waiting: list[str] = []
     for message in messages:
         if message["role"] == "tool":
@@ -75,11 +92,16 @@ def _call_problems(messages: list[Wire]) -> Iterator[str]:
 
 def _content_problems(messages: list[Wire]) -> Iterator[str]:
     for message in messages:
-        content = message["content"]
-        if content is None and "tool_calls" in message:
+        role, content = message["role"], message["content"]
+        if content is None and message.get("tool_calls"):
             continue
-        texts = [content] if not isinstance(content, list) else [p["text"] for p in content if p["type"] == "text"]
-        if any(not isinstance(text, str) or not text.strip() for text in texts):
-            yield f"blank text in {message['role']}"
-        for call in message.get("tool_calls", ()):
-            json.loads(call["function"]["arguments"])
+        if not isinstance(content, list):
+            yield from text_problems(role, content)
+            continue
+        if not content or role != "user":
+            yield f"parts said by the {role}, or none"
+        for part in content:
+            if part["type"] == "text":
+                yield from text_problems(role, part["text"])
+            else:
+                yield from data_url_problems(part["image_url"]["url"])

@@ -1,17 +1,14 @@
 """The Anthropic Messages protocol for tests: streams to play, and the rules the real service checks requests by."""
 
 import json
-import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import pairwise
 from typing import Any
 
 from .testing import Reply, Step, pieces, sse
+from .testing_rules import call_problems, declaration_problems, json_problems, text_problems
 
 Wire = dict[str, Any]
-
-_ID = re.compile(r"[a-zA-Z0-9_-]{1,64}")
-_NAME = re.compile(r"[a-zA-Z0-9_-]{1,128}")
 
 
 def message_start(model: str = "claude-opus-5-5", **usage: Any) -> bytes:
@@ -60,14 +57,16 @@ def problems(body: Wire, *, signatures: Iterable[str] = ()) -> list[str]:
     `signatures` are those that the asked model made; any other is refused.
     """
     known = set(signatures)
-    found = [problem for message in body["messages"] for problem in _message_problems(message, known)]
     messages = body["messages"]
     return [
-        *found,
+        *json_problems(body),
+        *(text_problems("the prompt", body["system"]) if "system" in body else ()),
+        *(problem for message in messages for problem in _message_problems(message, known)),
         *_order_problems(messages),
         *_call_problems(messages),
+        *declaration_problems((tool.get("name"), tool.get("input_schema")) for tool in body.get("tools", ())),
         *_tool_problems(messages, body.get("tools", [])),
-        *_surrogates(body),
+        *_thinking_problems(body),
     ]
 
 
@@ -103,14 +102,7 @@ def _message_problems(message: Wire, signatures: set[str]) -> Iterator[str]:
     if not message["content"]:
         yield f"empty {message['role']} message"
     for block in message["content"]:
-        if block["type"] == "text" and not block["text"].strip():
-            yield "blank text"
-        if block["type"] == "tool_use" and not (_ID.fullmatch(block["id"]) and _NAME.fullmatch(block["name"])):
-            yield f"call {block['id']!r} of {block['name']!r}: id or name is not valid"
-        if block["type"] == "tool_result":
-            yield from _result_problems(block)
-        if block["type"] == "thinking" and block.get("signature") not in signatures:
-            yield f"invalid signature {block.get('signature')!r}"
+        yield from _block_problems(block, message["role"], signatures)
     answered = {block.get("tool_use_id") for block in message["content"]}
     if any(block["type"] == "server_tool_use" and block["id"] not in answered for block in message["content"]):
         yield "a server's tool call without its result"
@@ -118,11 +110,45 @@ def _message_problems(message: Wire, signatures: set[str]) -> Iterator[str]:
         yield "an assistant message ends in thinking"
 
 
+def _block_problems(block: Wire, role: str, signatures: set[str]) -> Iterator[str]:
+    kind = block["type"]
+    speaker = {
+        "tool_use": "assistant",
+        "thinking": "assistant",
+        "redacted_thinking": "assistant",
+        "tool_result": "user",
+    }
+    speaker |= {"image": "user", "tool_addition": "system", "tool_removal": "system"}
+    if speaker.get(kind, role) != role:
+        yield f"{kind} said by the {role}"
+    match kind:
+        case "text":
+            yield from text_problems(role, block["text"])
+        case "image":
+            yield from _image_problems(block)
+        case "tool_use":
+            yield from call_problems(block["id"], block["name"], length=64)
+            if not isinstance(block["input"], dict):
+                yield f"input of {block['name']!r} is no object"
+        case "tool_result":
+            yield from _result_problems(block)
+        case "thinking" if not isinstance(block.get("thinking"), str) or block.get("signature") not in signatures:
+            yield f"invalid signature {block.get('signature')!r}"
+        case "redacted_thinking" if not block.get("data"):
+            yield "redacted thinking without its data"
+
+
+def _image_problems(block: Wire) -> Iterator[str]:
+    source = block["source"]
+    if source["media_type"] not in ("image/jpeg", "image/png", "image/gif", "image/webp") or not source["data"]:
+        yield f"a picture of type {source['media_type']!r} or without data"
+
+
 def _result_problems(block: Wire) -> Iterator[str]:
     if not block["content"]:
         yield "empty result"
-    if any(part["type"] == "text" and not part["text"].strip() for part in block["content"]):
-        yield "blank text in a result"
+    for part in block["content"]:
+        yield from _image_problems(part) if part["type"] == "image" else text_problems("a result", part["text"])
     if block.get("is_error") and any(part["type"] != "text" for part in block["content"]):
         yield "an error result holds more than text"
 
@@ -160,8 +186,6 @@ def _call_problems(messages: list[Wire]) -> Iterator[str]:
 
 def _tool_problems(messages: list[Wire], tools: list[Wire]) -> Iterator[str]:
     offered = {tool["name"] for tool in tools}
-    if len(offered) < len(tools):
-        yield "tool names are not unique"
     for block in (block for message in messages for block in message["content"]):
         if block["type"] == "tool_removal":
             name = block["tool"]["name"]
@@ -175,8 +199,16 @@ def _tool_problems(messages: list[Wire], tools: list[Wire]) -> Iterator[str]:
             offered.add(name)
 
 
-def _surrogates(body: Wire) -> Iterator[str]:
-    try:
-        json.dumps(body, ensure_ascii=False).encode()
-    except UnicodeEncodeError:
-        yield "half a surrogate pair"
+def _thinking_problems(body: Wire) -> Iterator[str]:
+    """A budget leaves room for the answer, and a round of calls that goes on with thinking has begun with it."""
+    if body.get("max_tokens", 1) < 1:
+        yield "no room for an answer"
+    thinking = body.get("thinking", {})
+    if thinking.get("type") != "enabled":
+        return
+    if not 1_024 <= thinking["budget_tokens"] < body["max_tokens"]:
+        yield f"a budget of {thinking['budget_tokens']} within {body['max_tokens']}"
+    talking = [message for message in body["messages"] if message["role"] != "system"]
+    in_round = all(block["type"] == "tool_result" for block in talking[-1]["content"])
+    if in_round and "thinking" not in talking[-2]["content"][0]["type"]:
+        yield "a round of calls that did not begin with thinking"

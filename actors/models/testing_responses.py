@@ -1,11 +1,18 @@
 """The OpenAI Responses protocol for tests: streams to play, and the rules that the real service checks requests by."""
 
-import json
 from collections.abc import Iterable, Iterator
 from itertools import count, pairwise
 from typing import Any
 
 from .testing import pieces, sse
+from .testing_rules import (
+    arguments_problems,
+    call_problems,
+    data_url_problems,
+    declaration_problems,
+    json_problems,
+    text_problems,
+)
 
 Item = dict[str, Any]
 
@@ -45,7 +52,15 @@ def response_end(items: Iterable[Item], *, status: str = "completed", **more: An
 def responses_problems(body: dict[str, Any]) -> list[str]:
     """What the real service would refuse a request for; empty when nothing."""
     items = body["input"]
-    return [*_call_problems(items), *_reasoning_problems(items), *_content_problems(items)]
+    return [
+        *json_problems(body),
+        *(text_problems("the instructions", body["instructions"]) if "instructions" in body else ()),
+        *_call_problems(items),
+        *_reasoning_problems(items),
+        *_content_problems(items),
+        *_tool_problems(items, body.get("tools", [])),
+        *([] if body.get("max_output_tokens", 16) >= 16 else ["max_output_tokens below 16"]),
+    ]
 
 
 def _response(status: str, output: list[Item]) -> Item:
@@ -80,12 +95,28 @@ def _deltas(index: int, item: Item, size: int) -> Iterator[bytes]:
 
 
 def _call_problems(items: list[Item]) -> Iterator[str]:
-    asked = [item["call_id"] for item in items if item.get("type") == "function_call"]
-    given = [item["call_id"] for item in items if item.get("type") == "function_call_output"]
-    if asked != given:
-        yield f"calls {asked} are answered by {given}"
-    if len(asked) != len(set(asked)) or any(not 0 < len(call_id) <= 64 for call_id in asked):
-        yield "call ids are not unique or not valid"
+    """Calls of a turn, then their outputs in the same order, and nothing in between; each id once."""
+    waiting: list[str] = []
+    seen: set[str] = set()
+    answering = False
+    for item in [*items, {"role": "the end"}]:
+        kind, call_id = item.get("type"), item.get("call_id")
+        if kind == "function_call_output":
+            if waiting[:1] != [call_id]:
+                yield f"output of {call_id} where that of {waiting[:1]} was expected"
+            waiting, answering = waiting[1:], True
+            continue
+        if waiting and (answering or item.get("role") not in (None, "assistant")):
+            yield f"calls {waiting} are not answered"
+            waiting = []
+        answering = False
+        if kind == "function_call":
+            yield from call_problems(call_id, item["name"], length=64)
+            yield from arguments_problems(item["name"], item["arguments"])
+            if call_id in seen:
+                yield f"call id {call_id} twice"
+            seen.add(call_id or "")
+            waiting.append(call_id or "")
 
 
 def _reasoning_problems(items: list[Item]) -> Iterator[str]:
@@ -94,7 +125,7 @@ def _reasoning_problems(items: list[Item]) -> Iterator[str]:
         if item.get("type") == "reasoning":
             if not item.get("encrypted_content"):
                 yield f"item {item.get('id')} is not stored here"
-            if following.get("role") == "user" or not following:
+            if following.get("role", "assistant") != "assistant" or "output" in following or not following:
                 yield f"reasoning {item.get('id')} without what follows it"
             named = True
         elif item.get("role") == "user":
@@ -107,9 +138,27 @@ def _content_problems(items: list[Item]) -> Iterator[str]:
     if not items or ("role" in items[-1] and items[-1]["role"] == "assistant"):
         yield "nothing is said to the model"
     for item in items:
-        content = item.get("content", "x")
-        texts = [content] if isinstance(content, str) else [part.get("text", "x") for part in content]
-        if any(not text.strip() for text in texts):
-            yield "blank text"
-        if item.get("type") == "function_call":
-            json.loads(item["arguments"])
+        content = item.get("output", item.get("content", "x"))
+        if isinstance(content, str):
+            yield from text_problems(str(item.get("role") or item.get("type")), content)
+        elif item.get("role") == "user" or "output" in item:
+            yield from _part_problems(content)
+
+
+def _part_problems(parts: Any) -> Iterator[str]:
+    if not parts:
+        yield "no content"
+    for part in parts or ():
+        match part["type"]:
+            case "input_text" | "output_text":
+                yield from text_problems("a part", part["text"])
+            case "input_image":
+                yield from data_url_problems(part["image_url"])
+            case other:
+                yield f"a part of type {other!r}"
+
+
+def _tool_problems(items: list[Item], tools: list[Item]) -> Iterator[str]:
+    """Tools at the top and those added later are declared once."""
+    added = (tool for item in items if item.get("type") == "additional_tools" for tool in item["tools"])
+    yield from declaration_problems((tool.get("name"), tool.get("parameters")) for tool in (*tools, *added))

@@ -6,13 +6,14 @@ in use, so thresholds built on it trip early rather than late.
 
 import json
 import math
-from collections.abc import Iterable, Sequence
-from itertools import islice
-from typing import Any
+from collections.abc import Iterable
+from copy import copy
+from typing import Any, Self
 
 import msgspec
 from msgspec.structs import replace
 
+from .growing import folded
 from .messages import (
     AssistantMessage,
     Block,
@@ -34,9 +35,43 @@ IMAGE_CHARS = 4_800
 """A picture weighs as much as this many characters (about 1,370 tokens), whatever its size."""
 
 
+class Weight:
+    """How much the messages that were added weigh: a fold."""
+
+    def __init__(self) -> None:
+        self._chars = 0
+        self._reported = 0
+        self._since = 0
+        """Characters since the message whose usage was reported."""
+        self._newest = -math.inf
+
+    def add(self, message: Message) -> None:
+        """Take in a message."""
+        chars = _message_chars(message)
+        self._chars += chars
+        self._since += chars
+        if isinstance(message, AssistantMessage) and _counts(message) and self._newest <= message.timestamp:
+            self._reported, self._since = _reported(message.usage), 0
+        self._newest = max(self._newest, message.timestamp)
+
+    def fork(self) -> Self:
+        """Make a copy that goes on by itself."""
+        return copy(self)
+
+    @property
+    def estimate(self) -> int:
+        """Estimated tokens of all messages."""
+        return _tokens(self._chars)
+
+    @property
+    def context(self) -> int:
+        """The newest usage that counts, plus estimates of what follows it."""
+        return self._reported + _tokens(self._since)
+
+
 def estimate_tokens(messages: Iterable[Message]) -> int:
     """Estimated tokens of `messages` (at least 0)."""
-    return _tokens(sum(map(_message_chars, messages)))
+    return folded(messages, Weight, Weight).estimate
 
 
 def estimate_output(message: AssistantMessage) -> int:
@@ -44,17 +79,13 @@ def estimate_output(message: AssistantMessage) -> int:
     return _tokens(_content_chars(message.content))
 
 
-def context_tokens(messages: Sequence[Message]) -> int:
+def context_tokens(messages: Iterable[Message]) -> int:
     """Tokens of a context: the newest usage that a provider reported in it, plus estimates of what follows.
 
     A usage counts when its message ended well and is not older than what stands before it; a compaction summary is
     younger than the messages behind it, whose usage therefore still counts what the summary replaced.
     """
-    for index in range(len(messages) - 1, -1, -1):
-        message = messages[index]
-        if isinstance(message, AssistantMessage) and _counts(message, islice(messages, index)):
-            return _reported(message.usage) + estimate_tokens(messages[index + 1 :])
-    return estimate_tokens(messages)
+    return folded(messages, Weight, Weight).context
 
 
 def answer_room(request: ModelRequest, *, window: int, limit: int) -> int:
@@ -81,10 +112,8 @@ def with_estimated_output(message: AssistantMessage) -> AssistantMessage:
     return replace(message, usage=replace(usage, output=output, total_tokens=total, estimated=True))
 
 
-def _counts(message: AssistantMessage, before: Iterable[Message]) -> bool:
-    if message.stop_reason in ("error", "aborted", "pending") or _reported(message.usage) == 0:
-        return False
-    return all(earlier.timestamp <= message.timestamp for earlier in before)
+def _counts(message: AssistantMessage) -> bool:
+    return message.stop_reason not in ("error", "aborted", "pending") and _reported(message.usage) > 0
 
 
 def _reported(usage: Usage) -> int:

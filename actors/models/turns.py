@@ -14,11 +14,14 @@ Proved by tests/actors/models/test_turns.py.
 
 import hashlib
 import re
-from collections.abc import Iterable, Sequence
-from typing import Protocol, TypeAlias
+from collections import ChainMap
+from collections.abc import Callable, Hashable, Iterable, MutableMapping
+from copy import copy
+from typing import Generic, Protocol, Self, TypeAlias, TypeVar
 
 import msgspec
 
+from .growing import folded
 from .messages import (
     AssistantMessage,
     Block,
@@ -30,11 +33,10 @@ from .messages import (
     Thinking,
     ToolCall,
     ToolResultMessage,
-    ToolSpec,
     UserMessage,
     text,
 )
-from .request import current_system, current_tools
+from .request import Prompt
 
 NO_RESULT = "No result provided"
 """Answers a call that has no result in the transcript, as in pi."""
@@ -95,31 +97,30 @@ class ModelTurn(msgspec.Struct, frozen=True):
 Turn: TypeAlias = UserTurn | SystemTurn | ResultsTurn | ModelTurn
 
 
-class Transcript(msgspec.Struct, frozen=True):
-    """A transcript ready to be written down for a provider: the prompt and tools it begins with, and its turns."""
+class Writer(Protocol):
+    """Writes turns down for a provider, in order."""
 
-    system: str
-    tools: list[ToolSpec]
-    turns: list[Turn]
+    def write(self, turn: Turn, /) -> None:
+        """Take in the next turn."""
 
-
-def arrange(messages: Sequence[Message], model: Identity, *, id_length: int = 64) -> Transcript:
-    """Arrange a transcript for `model`, whose provider takes call ids of up to `id_length` characters."""
-    leading = _leading(messages)
-    fold = _Fold(model, id_length)
-    for message in messages[len(leading) :]:
-        fold.add(message)
-    fold.close_round()
-    return Transcript(current_system(leading), current_tools(leading), fold.turns)
+    def fork(self) -> Self:
+        """Make a writer that goes on from here without changing this one. It is used up before this one goes on."""
 
 
-def _leading(messages: Sequence[Message]) -> list[SystemMessage]:
-    leading: list[SystemMessage] = []
-    for message in messages:
-        if not isinstance(message, SystemMessage):
-            break
-        leading.append(message)
-    return leading
+W = TypeVar("W", bound=Writer)
+
+
+def arrange(
+    messages: Iterable[Message], model: Identity, begin: Callable[[Prompt], W], *, key: Hashable, id_length: int = 64
+) -> tuple[Prompt, W]:
+    """Have a transcript arranged for `model` and written down; gives the prompt that it begins with, and the writer.
+
+    `begin` makes the writer, given the prompt and tools at the beginning. What it writes must follow from these, `model`
+    and `key`, since transcripts that grow are not written down anew. Call ids get at most `id_length` characters.
+    """
+    asked = (key, id_length, model.provider, model.api, model.id)
+    arranging = folded(messages, asked, lambda: _Arranging(model, begin, id_length))
+    return arranging.prompt, arranging.finished()
 
 
 class _Open:
@@ -131,18 +132,42 @@ class _Open:
         self.result: Result | None = None
 
 
-class _Fold:
-    """The turns so far, and the round of calls that is open."""
+class _Arranging(Generic[W]):
+    """What the turns so far were written by, and the round of calls that is open: a fold over messages."""
 
-    def __init__(self, model: Identity, id_length: int) -> None:
-        self.turns: list[Turn] = []
+    def __init__(self, model: Identity, begin: Callable[[Prompt], W], id_length: int) -> None:
+        self.prompt = Prompt()
+        """What the leading system messages say."""
         self._model = model
+        self._begin = begin
+        self._writer: W | None = None
         self._ids = _WireIds(id_length)
         self._open: list[_Open] = []
         self._held: list[Turn] = []
-        self._closed: dict[str, str] = {}
+        self._closed: MutableMapping[str, str] = {}
+
+    def fork(self) -> Self:
+        """Go on with the tail of a view; see `growing.Fold`."""
+        fork = copy(self)
+        fork.prompt = self.prompt.fork()
+        fork._writer = None if self._writer is None else self._writer.fork()
+        fork._ids = self._ids.fork()
+        fork._open = [copy(waiting) for waiting in self._open]
+        fork._held = list(self._held)
+        fork._closed = ChainMap({}, self._closed)
+        return fork
+
+    def finished(self) -> W:
+        """The writer, after everything has been written."""
+        self.close_round()
+        return self._started()
 
     def add(self, message: Message) -> None:
+        """Take in the next message."""
+        if self._writer is None and isinstance(message, SystemMessage):
+            self.prompt.add(message)
+            return
+        self._started()
         match message:
             case ToolResultMessage():
                 self._add_result(message)
@@ -153,17 +178,23 @@ class _Fold:
                 # A change in the middle of a round neither ends it nor comes between calls and results.
                 self._held.append(SystemTurn(message))
             case SystemMessage():
-                self.turns.append(SystemTurn(message))
+                self._started().write(SystemTurn(message))
             case AssistantMessage() if message.stop_reason not in _UNFINISHED:
                 self.close_round()
                 self._add_answer(message)
+
+    def _started(self) -> W:
+        if self._writer is None:
+            self._writer = self._begin(self.prompt)
+        return self._writer
 
     def close_round(self) -> None:
         """Answer the calls that are still open; whatever comes for them later is too late to be their result."""
         if not self._open:
             return
-        self.turns.append(ResultsTurn([waiting.result or _missing(waiting.wire) for waiting in self._open]))
-        self.turns += self._held
+        self._started().write(ResultsTurn([waiting.result or _missing(waiting.wire) for waiting in self._open]))
+        for turn in self._held:
+            self._started().write(turn)
         self._closed.update((waiting.call.id, waiting.call.name) for waiting in self._open)
         self._open, self._held = [], []
 
@@ -171,7 +202,7 @@ class _Fold:
         own = is_own(message, self._model)
         content = [self._wire(block) for block in message.content if _travels(block, own=own)]
         if content:
-            self.turns.append(ModelTurn(content, own))
+            self._started().write(ModelTurn(content, own))
 
     def _wire(self, block: Block) -> Block:
         if not isinstance(block, ToolCall):
@@ -198,8 +229,10 @@ class _Fold:
             self._say([text(f"A result of the earlier call of {name} has arrived:"), *_content(message.content)])
 
     def _say(self, content: list[Content]) -> None:
-        if content:
-            (self._held if self._open else self.turns).append(UserTurn(content))
+        if content and self._open:
+            self._held.append(UserTurn(content))
+        elif content:
+            self._started().write(UserTurn(content))
 
 
 class _WireIds:
@@ -208,13 +241,18 @@ class _WireIds:
     def __init__(self, length: int) -> None:
         self._length = length
         self._valid = re.compile(rf"[a-zA-Z0-9_-]{{1,{length}}}")
-        self._taken: set[str] = set()
+        self._taken: MutableMapping[str, None] = {}
+
+    def fork(self) -> Self:
+        fork = copy(self)
+        fork._taken = ChainMap({}, self._taken)
+        return fork
 
     def assign(self, stored: str) -> str:
         wire, tries = stored, 0
         while wire in self._taken or not self._valid.fullmatch(wire):
             wire, tries = self._derived(stored, tries), tries + 1
-        self._taken.add(wire)
+        self._taken[wire] = None
         return wire
 
     def _derived(self, stored: str, tries: int) -> str:

@@ -4,6 +4,7 @@
     line, gate                one commit block at a time; nothing leaves before it is durable
     pending, publication      what is admitted and not durable; what a durable commit says
     documents, core, tx       mutable JSON; the state of an incarnation; what a commit block stages
+    forks                     what a fork shares and what it copies
     commit, read, watch       the way of a commit; reads and watches from outside
     mailbag, mail, courier    durable messages: what is live, what commits do to them, delivery to other sessions
     storage_actor, timer      group commit; stored deadlines

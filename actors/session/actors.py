@@ -341,11 +341,14 @@ class Sessions(Supervisor):
         if idle_after_s is None:
             return
         before = self.clock.monotonic() - idle_after_s
-        active = self.active()
-        for start in range(0, len(active), PASSIVATED_AT_ONCE):
-            some = active[start : start + PASSIVATED_AT_ONCE]
+        idle = [core for core in self._cores.values() if self._may_leave(core, before)]
+        for start in range(0, len(idle), PASSIVATED_AT_ONCE):
+            some = idle[start : start + PASSIVATED_AT_ONCE]
             await asyncio.gather(*(self._passivate(core, before) for core in some))
         self._sweep_again(before)
+
+    def _may_leave(self, core: SessionCore, before: float) -> bool:
+        return core.idle and core.use.last <= before and core.key not in self._ended
 
     def _sweep_again(self, before: float) -> None:
         """Set the timer for the first of those who are idle already."""
@@ -357,7 +360,7 @@ class Sessions(Supervisor):
 
     async def _passivate(self, core: SessionCore, before: float) -> None:
         """Let a session leave memory if it is idle. From looking to refusing new commits there is no step of the loop."""
-        if core.idle and core.use.last <= before and core.key not in self._ended:
+        if self._may_leave(core, before):
             core.seal()
             self._dormant.keep(core)
             self._environment.asleep(core.key, core.forest.deadline())

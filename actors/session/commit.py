@@ -18,6 +18,7 @@ from ...storage.records import (
     Base,
     Batch,
     DocumentChange,
+    DocumentCopy,
     DocumentCreate,
     DocumentRecord,
     DocumentRetire,
@@ -93,7 +94,7 @@ class Commit(Generic[TX]):
         try:
             self._core.check()
             changed = await _follow_up(tx)
-            prepared = _prepare(tx)
+            prepared = _prepare(tx, await tx.staged_copies())
         except BaseException:
             tx.rollback()
             raise
@@ -183,9 +184,9 @@ class _Prepared(msgspec.Struct):
     retire: list[Address] = []
 
 
-def _prepare(tx: BaseTx) -> _Prepared:
+def _prepare(tx: BaseTx, copies: Iterable[DocumentCopy | DocumentCreate]) -> _Prepared:
     """Turn drafts into stored content. Raises what a definition's ``checkpoint_when`` raises."""
-    done = _Prepared([*tx.rows.values(), *(MessageDelete(id=deleted) for deleted in tx.deleted)])
+    done = _Prepared([*tx.rows.values(), *(MessageDelete(id=deleted) for deleted in tx.deleted), *copies])
     for address, one in tx.closed:
         _prepare_document(done, one)
         _prepare_retirement(done, address, one.loaded.record)
@@ -228,13 +229,12 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     tx.open = False
     for one in (*tx.opened.values(), *(closed for _, closed in tx.closed)):
         one.loaded.held = False
-    core.mail.change((row for row in tx.rows.values() if isinstance(row, MessageRecord)), tx.deleted)
-    wake = core.next_wake()
-    if not prepared.writes and wake == core.wake:
+    if not prepared.writes:
         return
     core.seq += 1
     for conversation in tx.created:
         core.remember(conversation)
+    core.mail.change((row for row in tx.rows.values() if isinstance(row, MessageRecord)), tx.deleted)
     for task in tx.ended:
         core.task_documents.pop(task, None)
         core.recovered.discard(task)
@@ -244,7 +244,8 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
         core.retirements += 1
     for address, one in prepared.adopt:
         _adopt(core, address, one)
-    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=wake)
+    core.copied.update(dict.fromkeys(tx.copies, core.seq))
+    batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.next_wake())
     core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted)))
 
 

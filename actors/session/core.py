@@ -40,6 +40,7 @@ from .publication import Publication
 from .reads import Reads
 from .subscribers import Listener, Moved, Subscribers, Subscription
 from .use import Resting, Use
+from .waits import refuse_wait_for
 
 R = TypeVar("R", bound=Row)
 P = TypeVar("P")
@@ -82,12 +83,12 @@ class SessionCore:
         self.scheduler: Scheduler | None = None
         self.seq = 0
         """The newest admitted commit."""
-        self.wake: int | None = None
-        """When the session must be active, as that commit has stored it."""
         self.last_id = 0
         self.documents: dict[Address, Loaded] = {}
         self.retired: dict[Address, int] = {}
         """Addresses retired by commits that are not durable yet, with those commits."""
+        self.copied: dict[Address, int] = {}
+        """Addresses of documents that storage copies in commits that are not durable yet, with those commits."""
         self.retirements = 0
         """How many documents this incarnation has retired."""
         self.task_documents: dict[int, set[Address]] = {}
@@ -114,7 +115,7 @@ class SessionCore:
         row = await self.storage.session(self.key)
         if row is None:
             return
-        self.seq, self.last_id, self.wake = row.seq, row.last_id, row.wake
+        self.seq, self.last_id = row.seq, row.last_id
         self.gate.advance(row.seq)
         for record in await self.storage.live_tasks(self.key):
             await self.know(record.owner if record.owner is not None else record.conversation_id, self.row)
@@ -296,6 +297,7 @@ class SessionCore:
 
     async def _load_document(self, doc: Doc[Any], address: Address) -> Loaded | None:
         """Read a document and keep it, unless it was retired or made while storage was asked."""
+        await self._copied(address)
         loaded = None
         retirements = -1
         while address not in self.documents and retirements != self.retirements:
@@ -330,7 +332,12 @@ class SessionCore:
             return loaded.record
         if address in self.retired:
             return None
+        await self._copied(address)
         return await self.storage.find_document(self.key, address.kind, address.stored_scope(), address.key)
+
+    async def _copied(self, address: Address) -> None:
+        """Wait until storage knows of a copy that it has been told to make."""
+        await self.gate.wait(self.copied.get(address, 0))
 
     async def documents_of(self, task: int) -> dict[Address, DocumentRecord]:
         """Name the living documents of a task, those included that only storage knows of. For the line."""
@@ -356,7 +363,10 @@ class SessionCore:
         await self.gate.wait(self.seq)
 
     async def settled(self, kind: type[Settled], id: int) -> Settled:
-        """Return a task's or submission's final record once it is durable. Raises UnknownRecord, SessionFailed."""
+        """Return a task's or submission's final record once it is durable.
+
+        Raises UnknownRecord, SessionFailed, and WaitCycle in the code of a task that must end first.
+        """
         self.check()
         self.line.refuse_reentry()
         waiter: asyncio.Future[Settled] = asyncio.get_running_loop().create_future()
@@ -374,6 +384,8 @@ class SessionCore:
             raise UnknownRecord(kind.__name__.removesuffix("Record").lower(), id)
         if is_settled(record) and not waiter.done() and id not in self.pending.rows:
             return record
+        if kind is TaskRecord:
+            refuse_wait_for(self.forest, [id])
         return await waiter
 
     def _unwait(self, id: int, waiter: "asyncio.Future[Settled]") -> None:
@@ -390,7 +402,6 @@ class SessionCore:
     def admit(self, batch: Batch, publication: Publication) -> None:
         """Hand a batch to the storage actor; from here on it belongs to the session's state."""
         self.pending.add(batch.seq, publication.rows)
-        self.wake = batch.wake
         self._unpublished.append(publication)
         self._write(self, batch)
         self.tell_deadline()
@@ -411,6 +422,8 @@ class SessionCore:
         self.pending.forget(seq)
         if self.retired:
             self.retired = {address: at for address, at in self.retired.items() if at > seq}
+        if self.copied:
+            self.copied = {address: at for address, at in self.copied.items() if at > seq}
         self.gate.advance(seq)
         while self._unpublished and self._unpublished[0].seq <= seq:
             self._publish(self._unpublished.popleft())

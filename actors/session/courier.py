@@ -43,6 +43,7 @@ class Courier:
         self._bags: dict[str | None, dict[int, MessageRecord]] = {}
         """What is durably in the outbox and has not arrived, by receiving session and id."""
         self._rounds: dict[str | None, asyncio.Task[None]] = {}
+        self._outbox: str | None = None
         self._dispose: Callable[[], None] = lambda: None
 
     @property
@@ -90,9 +91,10 @@ class Courier:
         """Hand over a bundle; False when that brought nothing, after waiting until it may bring more."""
         bundle = list(islice(self._bags[peer].values(), BUNDLE))
         try:
+            outbox = await self._identity()
             receiver = self._core if peer is None else await core_of(self._core.services, peer)
             with _news_of_room(receiver) as room:
-                handled = await self._hand_over(receiver, peer, bundle)
+                handled = await self._hand_over(receiver, peer, outbox, bundle)
                 if handled == 0:
                     await self._pause(room, attempt)
         except Exception as error:  # noqa: BLE001 - whatever a receiver is ill of
@@ -115,11 +117,22 @@ class Courier:
         finally:
             timer.cancel()
 
-    async def _hand_over(self, receiver: SessionCore, peer: str | None, bundle: list[MessageRecord]) -> int:
+    async def _identity(self) -> str:
+        """Give the identity of the outbox; empty when nothing was ever sent to another session."""
+        if self._outbox is None:
+            stored = await snapshot(self._core, OutboxDoc)
+            if stored is None:
+                return ""
+            self._outbox = stored["id"]
+        return self._outbox
+
+    async def _hand_over(
+        self, receiver: SessionCore, peer: str | None, outbox: str, bundle: list[MessageRecord]
+    ) -> int:
         """Store messages at their receiver, then take them out of the outbox. Gives how many."""
         if peer is None:
             handled = await self._place_backlog(bundle)
-        elif (arrived := await self._bring(receiver, bundle)) is None:
+        elif (arrived := await self._bring(receiver, outbox, bundle)) is None:
             handled = await self._give_up(bundle)
         else:
             handled = arrived
@@ -130,9 +143,8 @@ class Courier:
             del self._bags[peer]
         return handled
 
-    async def _bring(self, receiver: SessionCore, bundle: list[MessageRecord]) -> int | None:
+    async def _bring(self, receiver: SessionCore, outbox: str, bundle: list[MessageRecord]) -> int | None:
         """Commit messages in the receiving session, durably; None when there is no such session."""
-        outbox = (await snapshot(self._core, OutboxDoc))["id"]
         async with Commit(receiver, lambda: BaseTx(receiver)) as tx:
             if receiver.seq == 0:
                 return None
@@ -162,7 +174,7 @@ def _news_of_room(receiver: SessionCore) -> Iterator[asyncio.Event]:
     room = asyncio.Event()
 
     def published(publication: Publication) -> None:
-        if publication.deleted or publication.messages:
+        if publication.deleted or not all(record.live for record in publication.messages):
             room.set()
 
     dispose = receiver.subscribe(published, room.set)

@@ -24,6 +24,10 @@ class LineReentry(PerdureError):
     """A commit block of a session was entered from inside another one of the same session. The inner did nothing."""
 
 
+class WaitCycle(PerdureError):
+    """A task's code waited in memory for something that cannot end before that task does. Nothing was changed."""
+
+
 class ReadAfterWrite(PerdureError):
     """A scan was asked for after the commit block had written records, which the scan could not see."""
 
@@ -39,6 +43,19 @@ class UnknownRecord(PerdureError):
         super().__init__(f"{kind} {id} does not exist in this session")
         self.kind = kind
         self.id = id
+
+
+class EntryNotVisible(UnknownRecord):
+    """A conversation does not show this entry: it does not exist, or lies behind a fork point or in another conversation.
+
+    Nothing was changed. ``id`` is the entry's, ``conversation_id`` the conversation's.
+    """
+
+    def __init__(self, id: int, conversation_id: int) -> None:
+        PerdureError.__init__(self, f"entry {id} is not visible in conversation {conversation_id}")
+        self.kind = "entry"
+        self.id = id
+        self.conversation_id = conversation_id
 
 
 class OwnershipRefused(PerdureError):

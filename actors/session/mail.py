@@ -62,17 +62,11 @@ async def send(tx: BaseTx, session: str, task_id: int, body: Json) -> None:
     if session != tx.core.key:
         await tx.doc(OutboxDoc)
         tx.put_message(replace(record, status="outgoing", session=session))
-    elif _has_backlog(tx):
+    elif tx.core.mail.has_backlog or tx.backlogged:  # nobody overtakes those that wait for room
         tx.put_message(replace(record, status="outgoing"))
     else:
         fate = await fate_of(tx, task_id)
         tx.put_message(_placed(record, fate) or replace(record, status="outgoing"))
-
-
-def _has_backlog(tx: BaseTx) -> bool:
-    """Whether messages to this session itself wait for room: then others must not overtake them."""
-    staged = (row for row in tx.rows.values() if isinstance(row, MessageRecord))
-    return tx.core.mail.has_backlog or any(row.status == "outgoing" and row.session is None for row in staged)
 
 
 def _placed(record: MessageRecord, fate: Fate) -> MessageRecord | None:

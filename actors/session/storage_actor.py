@@ -95,7 +95,7 @@ class StorageActor(Actor):
             return self._catch_up(message.key)
         if isinstance(message, Delete):
             return self._delete(message.key)
-        return self._write_group() if message is _FLUSH else self._store.storage.idle()
+        return self._write_group() if message is _FLUSH else self._keep_house()
 
     def _flush_soon(self) -> None:
         """Behind everything that is in the mailbox now."""
@@ -116,6 +116,10 @@ class StorageActor(Actor):
         except Exception as error:
             self._fail([], error)
             raise StorageLost from error
+
+    async def _keep_house(self) -> None:
+        with waiting_outside(self):
+            await self._store.storage.idle()
 
     async def _write_group(self) -> None:
         self._flushing = False

@@ -51,7 +51,7 @@ class Subscribers:
 
     @property
     def watchers(self) -> int:
-        """How many of them outlive an incarnation."""
+        """How many outlive an incarnation."""
         return sum(one.moved is not None for one in self._all)
 
     def add(self, one: Subscription) -> None:

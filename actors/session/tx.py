@@ -25,18 +25,22 @@ from ...storage.records import (
     ContextEdit,
     ConversationOwner,
     ConversationRecord,
+    DocumentCopy,
+    DocumentCreate,
     DocumentRecord,
     EntryRecord,
     Json,
     JsonObject,
     MessageRecord,
+    Parent,
     SubmissionRecord,
     TaskRecord,
 )
 from .arguments import context_edits, messages, name, plain, whole
 from .core import SessionCore
-from .documents import Address, Doc, Loaded, Open, fits, root
+from .documents import Address, Doc, Loaded, Open, address_of, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
+from .forks import Copies, copy_of, fork_point, sources
 from .pending import Row
 
 D = TypeVar("D")
@@ -73,6 +77,8 @@ class BaseTx:
         self.created: list[ConversationRecord] = []
         self.deleted: dict[int, None] = {}
         """Messages that this block deletes."""
+        self.backlogged = False
+        """Whether this block sends messages to its own session that must wait for room."""
         self.touched: dict[int, None] = {}
         """Tasks whose records this block has changed."""
         self.awaited: dict[int, TaskRecord] = {}
@@ -86,6 +92,7 @@ class BaseTx:
         """Documents that this block had open and retires."""
         self.retiring: dict[Address, DocumentRecord] = {}
         """Documents that this block retires without having looked into them."""
+        self.copies = Copies()
         self.ended: list[int] = []
         """Tasks that end with this block."""
         self._last_id = core.last_id
@@ -186,11 +193,35 @@ class BaseTx:
 
         The session's hooks run before this returns (they create the built-in documents). Raises OwnershipRefused.
         """
-        held = None
-        if owner is not None:
-            task = await self.owner(owner)
-            held = ConversationOwner(conversation_id=task.conversation_id, task_id=owner)
+        held = await self._held(owner)
         return await self._created(ConversationRecord(id=self.mint(), owner=held))
+
+    async def fork(
+        self, conversation_id: int | None = None, *, at: int | None = None, owner: int | None = None
+    ) -> ConversationRecord:
+        """Create a conversation that shares another one's history (default: the bound one's) up to entry ``at``, inclusive.
+
+        Without ``at`` that is the newest stored entry. It starts idle, with copies of the documents whose definition says
+        so, and no tasks. Raises EntryNotVisible, UnknownRecord, OwnershipRefused, InvalidValue.
+        """
+        held = await self._held(owner)
+        parent = await self._target(conversation_id)
+        if parent in self.rows:
+            raise InvalidValue("a conversation cannot be forked in the commit that creates it")
+        await self.core.drained()
+        entry, seq = await fork_point(self.core, parent, None if at is None else whole("at, an entry's id,", at))
+        found = await sources(self.core, parent, entry, seq)
+        record = ConversationRecord(id=self.mint(), parent=Parent(conversation_id=parent, at=entry.id), owner=held)
+        for source in found:
+            copy = copy_of(source, self.mint(), record.id)
+            self.copies[address_of(copy.record)] = copy
+        return await self._created(record)
+
+    async def _held(self, owner: int | None) -> ConversationOwner | None:
+        if owner is None:
+            return None
+        task = await self.owner(owner)
+        return ConversationOwner(conversation_id=task.conversation_id, task_id=owner)
 
     async def create_root(self) -> ConversationRecord:
         """Create the root conversation, whose id is reserved. Raises InvalidValue when there is one."""
@@ -257,6 +288,7 @@ class BaseTx:
         """Stage a message's new record. A task for which it is queued is looked at when the block ends."""
         self._check()
         self._count_mail(record.id, -1)
+        self.backlogged |= record.status == "outgoing" and record.session is None
         self.rows[record.id] = record
         self._count_mail(record.id, 1)
         return record
@@ -341,13 +373,18 @@ class BaseTx:
 
     async def _acquire(self, doc: Doc[Any], address: Address, seed: Json) -> Open:
         await self._in_scope(address)
-        loaded = None if self.retires(address) else await self.core.document(doc, address)
-        created = loaded is None
+        loaded = None if self.retires(address) else await self._existing(doc, address)
+        created = loaded is None or loaded.stored_version is None
         if loaded is None:
             loaded = self._new_document(doc, address, seed)
         loaded.held = True
         opened = self.opened[address] = Open(doc, loaded, loaded.tracker.begin_change(), created)
         return opened
+
+    async def _existing(self, doc: Doc[Any], address: Address) -> Loaded | None:
+        if address in self.copies:
+            return await self.copies.take(self.core, doc, address)
+        return await self.core.document(doc, address)
 
     def _new_document(self, doc: Doc[Any], address: Address, seed: Json) -> Loaded:
         value = root(doc, doc.initial(seed) if doc.family else doc.initial())
@@ -374,7 +411,9 @@ class BaseTx:
         """End a document's incarnation, if there is one; its last changes in this block are stored first."""
         self._check()
         address = doc.address(scope_id, key)
-        if address in self.opened:
+        if address in self.copies:
+            fits(doc, self.copies.pop(address).record)
+        elif address in self.opened:
             self.closed.append((address, self.opened.pop(address)))
         elif not self.retires(address):
             record = await self.core.incarnation(address)
@@ -393,6 +432,12 @@ class BaseTx:
         for address, record in (await self.core.documents_of(task)).items():
             if not self.retires(address):
                 self.retiring[address] = record
+
+    async def staged_copies(self) -> list[DocumentCopy | DocumentCreate]:
+        """Give the writes that copy documents into this block's forks."""
+        changed = {one.loaded.record.id for one in (*self.opened.values(), *(one for _, one in self.closed))}
+        changed.update(record.id for record in self.retiring.values())
+        return await self.copies.writes(self.core, changed)
 
     # --- the end of the block
 

@@ -5,9 +5,8 @@ the record. Proved by tests/actors/task/test_actor.py.
 """
 
 import asyncio
+from collections.abc import Callable
 from typing import Any
-
-import structlog
 
 from ...storage.records import Faulted, OutcomeError, Running, TaskRecord, Waiting
 from ..runtime import Actor
@@ -15,12 +14,12 @@ from ..session.commit import Commit
 from ..session.directory import at_work
 from ..session.errors import SessionClosed, SessionFailed
 from ..session.tx import BaseTx
+from ..session.waits import code_of
+from . import events
 from .engine import Engine, Invocation
 from .run import Run
-from .steps import Fault, Go, error_text, restarted, step
+from .steps import Fault, Go, restarted, step
 from .tx import finish, restage
-
-log = structlog.get_logger("perdure.task")
 
 _GO = object()
 
@@ -45,6 +44,7 @@ class TaskActor(Actor):
         """Run the invocation to its end. The session's end, and being told to stop, are not crashes."""
         self._invocation.handler = asyncio.current_task()
         at_work.set(True)
+        events.invocation(events.TASK_STARTED, self._core.key, self._invocation.task, mode=self._invocation.mode)
         try:
             await self._core.gate.wait(self._invocation.seq)
             await self._run_phases()
@@ -56,6 +56,7 @@ class TaskActor(Actor):
                 raise
         finally:
             self._invocation.handler = None
+        events.invocation(events.TASK_STOPPED, self._core.key, self._invocation.task, mode=self._invocation.mode)
         self.stop()
 
     async def _run_phases(self) -> None:
@@ -91,7 +92,8 @@ class TaskActor(Actor):
             run = self._invocation.run = Run(self._core, record, definition, self._invocation.mode)
             state = definition.decode_state(record.state.checkpoint)
             handler = definition.abort if self._invocation.mode == "abort" else definition.handler(state)
-            await handler(run, state)
+            with code_of(self._core.forest, record.id):
+                await handler(run, state)
         except (SessionFailed, SessionClosed) as error:
             self._core.check()  # another session's end is a failure like any other
             self._error = error
@@ -105,10 +107,6 @@ class TaskActor(Actor):
         finally:
             if run is not None:
                 run.ended = True
-        if self._error is not None:
-            log.warning(
-                "task_failed", session=self._core.key, task=record.id, kind=record.kind, error=error_text(self._error)
-            )
 
     def _is_our_end(self) -> bool:
         """Whether a cancel means that this actor is to end: told to, killed, or with its loop.
@@ -126,13 +124,15 @@ class TaskActor(Actor):
 
         If even that cannot be stored, the session dies: running the phase again would not be better.
         """
+        if self._error is not None:
+            self._log(events.TASK_CRASHED, error=fault.message, exc_info=self._error)
         for clean_up in (True, False):
             try:
                 await self._store_fault(fault, clean_up=clean_up)
             except (SessionFailed, SessionClosed):
                 raise
-            except Exception as error:
-                log.exception("fault_not_stored", session=self._core.key, task=self._invocation.task)
+            except Exception as error:  # noqa: BLE001
+                self._log(events.FAULT_NOT_STORED, report=events.error, exc_info=error)
                 if not clean_up:
                     self._core.fail(error)
             else:
@@ -149,20 +149,24 @@ class TaskActor(Actor):
                 finish(tx, record, Faulted(error=OutcomeError(message=fault.message)))
             else:
                 restage(tx, again)
-        if fault.crashed:
-            self._tell_restart(record, again)
+        self._log_fault(fault, record, again)
 
     def _restarted(self, record: TaskRecord) -> TaskRecord | None:
         restart = self._invocation.definition.restart
         return restarted(record, restart, self._core.clock.now(), self.system.random())
 
-    def _tell_restart(self, crashed: TaskRecord, again: TaskRecord | None) -> None:
-        fields = {"session": self._core.key, "task": crashed.id, "kind": crashed.kind}
+    def _log_fault(self, fault: Fault, record: TaskRecord, again: TaskRecord | None) -> None:
         if again is not None:
             assert isinstance(again.state, Waiting)
-            log.warning("task_restarting", **fields, attempt=len(again.restarts or ()), until=again.state.until)
-        elif self._invocation.definition.restart is not None:
-            log.error("task_escalated", **fields, restarts=len(crashed.restarts or ()))
+            self._log(events.TASK_RESTARTING, attempt=len(again.restarts or ()), until=again.state.until)
+            return
+        if fault.crashed and self._invocation.definition.restart is not None:
+            self._log(events.TASK_ESCALATED, report=events.error, restarts=len(record.restarts or ()))
+        self._log(events.TASK_FAULTED, error=fault.message)
+
+    def _log(self, event: str, report: Callable[..., None] = events.warning, **fields: Any) -> None:
+        invocation = self._invocation
+        report(event, session=self._core.key, task=invocation.task, kind=invocation.definition.name, **fields)
 
 
 def _take_back_cancel() -> None:

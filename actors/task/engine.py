@@ -11,7 +11,6 @@ from contextvars import Context
 from typing import TYPE_CHECKING, Any
 
 import msgspec
-import structlog
 
 from ...storage.records import Orphaned, TaskRecord, Waiting
 from ...supervisors.settlement import reserved, turn
@@ -19,14 +18,13 @@ from ..session.commit import Commit
 from ..session.core import SessionCore
 from ..session.errors import SessionClosed, SessionFailed
 from ..session.tx import BaseTx
+from . import events
 from .definition import Definitions, Task
 from .steps import Blocked, Mode, fit
 from .tx import finish
 
 if TYPE_CHECKING:
     from .run import Run
-
-log = structlog.get_logger("perdure.task")
 
 
 class Invocation(msgspec.Struct):
@@ -192,6 +190,15 @@ class Engine:
         """Whether a definition could go on with a task from its checkpoint."""
         return not isinstance(self._fit(record, definition), Blocked)
 
+    def why_blocked(self, record: TaskRecord) -> Blocked | None:
+        """Say why no installed code can take a task, as far as that is known without trying a migration."""
+        definition = self.definitions.get(record.kind)
+        failed = self._failed_migrations.get(record.id)
+        if definition is not None and definition.version > record.version:
+            return failed[1] if failed is not None and failed[0] is definition else None
+        fitted = fit(record, definition)
+        return fitted if isinstance(fitted, Blocked) else None
+
     # --- reservation
 
     def _consider(self, tx: BaseTx, record: TaskRecord) -> None:
@@ -218,7 +225,8 @@ class Engine:
         fitted = fit(record, definition)
         if isinstance(fitted, Blocked) and fitted.reason == "migration_failed":
             self._failed_migrations[record.id] = (definition, fitted)
-            log.error("migration_failed", session=self.core.key, task=record.id, kind=record.kind, error=fitted.error)
+            fields = {"session": self.core.key, "task": record.id, "kind": record.kind}
+            events.error(events.MIGRATION_FAILED, **fields, error=fitted.error)
         return fitted
 
     def _signal_marked(self, task: int) -> None:
@@ -245,7 +253,7 @@ class Engine:
     def _abandon(self, invocation: Invocation) -> None:
         """Go on without code that does not stop. What it still does can no longer be stored."""
         if self.invocations.get(invocation.task) is invocation:
-            log.warning("code_ignores_cancel", session=self.core.key, task=invocation.task)
+            events.warning(events.CODE_IGNORES_CANCEL, session=self.core.key, task=invocation.task)
             self._kill(self, invocation)
 
     # --- passes of its own
@@ -277,8 +285,8 @@ class Engine:
                     pass
         except (SessionClosed, SessionFailed):
             pass
-        except Exception as error:
-            log.exception("scheduling_failed", session=self.core.key)
+        except Exception as error:  # noqa: BLE001
+            events.error(events.SCHEDULING_FAILED, session=self.core.key, exc_info=error)
             self.core.fail(error)
 
     async def _touch_all(self, tx: BaseTx) -> None:

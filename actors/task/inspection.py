@@ -23,7 +23,7 @@ class SessionFigures(msgspec.Struct, frozen=True):
     undurable: int
     """Records that are on their way to storage."""
     watchers: int
-    """Subscriptions that hear of its commits."""
+    """What is watched of it: documents, views of conversations, its task graph."""
     restarts: int
     """How often it, or an invocation of its tasks, has crashed since it was activated."""
     idle_s: float

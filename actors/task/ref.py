@@ -50,12 +50,15 @@ class TaskRef(Generic[R]):
         return record
 
     async def settled(self) -> TaskRecord:
-        """Wait for the task's end and return its receipt. Raises UnknownRecord, SessionFailed."""
+        """Wait for the task's end and return its receipt. Raises UnknownRecord, SessionFailed, WaitCycle."""
         core = await core_of(self._services, self.session)
         return cast("TaskRecord", await core.settled(TaskRecord, self.id))
 
     async def result(self) -> R:
-        """Wait for the task's end and return its result. Raises TaskUnsuccessful, UnknownRecord, SessionFailed."""
+        """Wait for the task's end and return its result.
+
+        Raises TaskUnsuccessful, UnknownRecord, SessionFailed, and WaitCycle in the code of a task that must end first.
+        """
         record = await self.settled()
         assert isinstance(record.state, Terminal)
         outcome = record.state.outcome

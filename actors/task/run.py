@@ -4,6 +4,7 @@ A run belongs to one invocation and refuses everything once that has ended. Prov
 """
 
 from collections.abc import Sequence
+from copy import deepcopy
 from typing import Any, Generic, TypeVar
 
 from ...storage.records import EntryRecord, JoinPolicy, Json, JsonObject, Outcome, Running, TaskRecord, Terminal
@@ -11,7 +12,7 @@ from ..session.commit import Commit
 from ..session.core import SessionCore
 from ..session.documents import Doc
 from ..session.errors import UnknownRecord
-from ..session.read import snapshot
+from ..session.read import between_commits, snapshot
 from .definition import Phase, Task, decode
 from .errors import InvalidTransition, InvocationEnded
 from .ref import TaskRef, local_id
@@ -125,6 +126,11 @@ class Run(Generic[I]):
         if record is None:
             raise UnknownRecord("task", task)
         return record
+
+    async def owned_tasks(self) -> list[TaskRecord]:
+        """List the live tasks that this one owns directly, by id, whichever invocation created them. They are copies."""
+        core = self._read()
+        return deepcopy(await between_commits(core, lambda: core.forest.owned_kept(self.id)))
 
     async def entry(self, entry: int) -> EntryRecord:
         """Read an entry. Raises UnknownRecord."""

@@ -85,6 +85,13 @@ class Tx(BaseTx):
             raise OwnershipRefused("a task that a task owns cannot be background")
         return held.conversation_id
 
+    async def wake(self, task: int | TaskRef[Any], then: Phase) -> None:
+        """End another task's wait for ``mail``: it goes on with ``then``, a phase of its own. Raises InvalidTransition."""
+        record = await self.task(local_id(task, self.core.key))
+        if record is None or not isinstance(record.state, Waiting) or not record.state.mail:
+            raise InvalidTransition(f"task {task} does not wait for anybody's word")
+        await self.put_task(msgspec.structs.replace(record, state=Pending(checkpoint=encode(then))))
+
     async def abort_task(self, task: int | TaskRef[Any]) -> bool:
         """Mark a task for abort; False when it has already ended. Raises UnknownRecord."""
         return await self.mark_task(local_id(task, self.core.key))
@@ -156,6 +163,7 @@ class RunTx(Tx):
         "allSettled" waits for all of them. "failFast" does, too, but the first that fails has the others aborted; all of
         them must be the task's own. "firstCompleted" waits for one that completes, ``Quorum(n)`` for n of them, or until
         that can no longer come about; neither marks the others, which go on (``abort_task`` ends them).
+        With ``mail`` somebody else's commit may end the wait, too (see ``wake``).
         Raises InvalidTransition for a wait that could never end, InvalidValue.
         """
         self._check_phase(then)

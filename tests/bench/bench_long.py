@@ -64,7 +64,8 @@ async def talk(storage: perdure.Storage, journal: Journal, turns: int, text: str
 
     extension = perdure.Extension(name="bench", tools=[read])
     models = [perdure.ScriptedModel(brain)]
-    async with perdure.System.open(storage, models=models, extensions=[extension]) as system:
+    whole = perdure.Settings(compaction=perdure.CompactionPolicy(enabled=False))
+    async with perdure.System.open(storage, models=models, extensions=[extension], settings=whole) as system:
         root = await (await system.session("long")).root(agent=perdure.Agent(model="scripted/model"))
         await (await root.submit("Read everything.")).wait()
 

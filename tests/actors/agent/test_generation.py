@@ -5,7 +5,8 @@ from itertools import pairwise, permutations
 import msgspec
 import perdure
 import pytest
-from perdure.actors.agent.generation import Generation, may_retry, retry_delay, unique_calls
+from perdure.actors.agent.generation import Generation, may_retry, retry_delay
+from perdure.actors.agent.responses import unique_calls
 from perdure.actors.conversation.builtin import LiveDoc, ProviderDoc
 from perdure.actors.models import (
     AssistantMessage,
@@ -293,7 +294,8 @@ def test_a_retryable_error_is_stored_shown_and_tried_again():
 
     async def main():
         clock = jumping()
-        async with scene(answering(BUSY, BUSY, echo), clock=clock) as s:
+        settings = perdure.Settings(retry=perdure.RetryPolicy(jitter=0))
+        async with scene(answering(BUSY, BUSY, echo), clock=clock, settings=settings) as s:
             began = clock.now()
             assert (await s.ask("x")).answer.text == "re: x"
             assert kinds(await history(s.root)) == ["user", "assistant", "assistant", "assistant"]
@@ -338,6 +340,31 @@ def test_retries_are_counted_and_delayed_by_the_policy():
     asked = ErrorInfo(kind="rate_limit", message="x", retryable=True, retry_after_ms=59_000)
     assert retry_delay(policy, 1, asked) == 59_000
     assert retry_delay(policy, 4, msgspec.structs.replace(asked, retry_after_ms=5)) == 800
+
+
+def test_those_who_failed_together_do_not_come_back_together():
+    """B077: jitter, which is the same again after a crash."""
+    policy = perdure.RetryPolicy(base_delay_ms=1_000, jitter=0.5)
+    delays = [retry_delay(policy, 1, BUSY, task) for task in range(1, 101)]
+    assert len(set(delays)) > 90
+    assert min(delays) >= 1_000
+    assert max(delays) <= 1_500
+    assert delays == [retry_delay(policy, 1, BUSY, task) for task in range(1, 101)]
+
+
+def test_a_wait_longer_than_is_allowed_ends_the_attempts_with_the_reason():
+    """B077: a cap ends with a clear message."""
+
+    async def main():
+        asked = ErrorInfo(kind="rate_limit", message="later", retryable=True, retry_after_ms=7_200_000)
+        settings = perdure.Settings(retry=perdure.RetryPolicy(max_wait_ms=3_600_000))
+        async with scene(answering(asked), settings=settings) as s:
+            settled = await s.ask()
+            assert settled.reason == "model_error"
+            assert settled.record.detail == "later (the provider asks to wait 7,200 s; 3,600 s are allowed)"
+            assert len(s.model.calls) == 1
+
+    go(main)
 
 
 def test_a_wait_that_the_provider_asks_for_is_kept():
@@ -395,7 +422,7 @@ def test_another_model_chosen_while_waiting_takes_the_next_try_as_a_whole():
             await seen(s.root, lambda v: "retry" in generation(v))
             await s.root.configure(perdure.Agent(model="other/second"))
             s.system.services.provide(perdure.Settings, perdure.Settings(request_timeout_ms=222))
-            clock.advance(2)
+            clock.advance(3)
             message = (await submission.wait()).answer.message
             assert (message.provider, message.model) == ("other", "second")
             assert (s.model.calls[0].timeout_s, second.calls[0].timeout_s) == (0.111, 0.222)
@@ -1016,5 +1043,26 @@ def test_a_steer_that_came_in_a_round_is_seen_behind_the_results():
             await steer.wait()
             roles = [type(m).__name__ for m in s.model.calls[-1].messages[-5:]]
             assert roles == ["AssistantMessage", *["ToolResultMessage"] * 3, "UserMessage"]
+
+    go(main)
+
+
+def test_a_conversation_that_ends_with_an_answer_has_nothing_to_go_on_with_and_takes_the_next_input(storage):
+    """B076: there is no call to continue; opening, aborting and waiting ask no model, and the next prompt works."""
+
+    async def main():
+        async with scene(storage=storage) as s:
+            assert (await s.ask("one")).text == "re: one"
+        async with scene(storage=storage) as s:
+            await s.root.abort()
+            await s.session.wait_for_idle()
+            assert s.model.calls == []
+            assert kinds(await history(s.root)) == ["user", "assistant"]
+            assert (await s.ask("two")).text == "re: two"
+            s.system.kill("session:s")
+        async with scene(storage=storage) as s:
+            await s.session.wait_for_idle()
+            assert s.model.calls == []
+            assert (await s.ask("three")).text == "re: three"
 
     go(main)

@@ -6,7 +6,9 @@ import perdure
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from perdure.actors.agent.prompt import plan, shown_sections
+from perdure.actors.agent.prompt import changes, plan, wants_baseline
+from perdure.actors.agent.registry import Registry
+from perdure.actors.conversation.context import derive
 from perdure.actors.models import (
     AssistantMessage,
     SystemMessage,
@@ -14,12 +16,27 @@ from perdure.actors.models import (
     ToolSpec,
     UserMessage,
     call,
+    current_sections,
     current_system,
     current_tools,
     from_json,
 )
 
-from ..conversation.support import MODEL, Faults, answering, echo, go, history, kinds, problems, scene
+from ..conversation.support import (
+    MODEL,
+    Faults,
+    answering,
+    echo,
+    entry,
+    go,
+    history,
+    kinds,
+    problems,
+    said,
+    scene,
+    user,
+)
+from .compacting import both, fill, heads, model_of, small
 
 
 def spec(name, version=1):
@@ -97,10 +114,141 @@ def test_replaying_what_was_planned_gives_what_was_wanted_in_its_order(steps):
     messages: list = []
     for now, (sections, tools) in enumerate(steps):
         messages += plan(messages, sections, tools, now)
-        assert list(shown_sections(messages).items()) == list(sections.items())
+        assert list(current_sections(messages).items()) == list(sections.items())
         assert current_tools(messages) == tools
         assert current_system(messages) == "\n\n".join(sections.values())
         assert plan(messages, sections, tools, now + 1) == []
+
+
+# --- after heads
+
+
+def written(entries, planned):
+    """A transcript with planned changes written behind it."""
+    for change in planned:
+        told = [] if change.message is None else [change.message]
+        entries = [*entries, entry(entries[-1].id + 1, *told, edits=change.edits or None, kind="pi.system")]
+    return entries
+
+
+STEPS = st.lists(st.tuples(WANTED, st.sampled_from(["turn", "head", "self", "nothing"])), max_size=7)
+
+
+@settings(derandomize=True, deadline=None, max_examples=150)
+@given(STEPS, st.data())
+def test_whatever_heads_cut_away_the_prompt_is_what_is_wanted_and_comes_first(steps, data):
+    """PR-08, PR-09, PR-10: one complete prompt, once for each head, and nothing of an older one beside it."""
+    entries = [entry(1, user())]
+    for now, ((sections, tools), step) in enumerate(steps):
+        following = entries[-1].id + 1
+        if step == "turn":
+            entries = [*entries, entry(following, said("a")), entry(following + 1, user())]
+        elif step != "nothing":
+            target = data.draw(st.sampled_from([one.id for one in derive(entries).entries if one.head is None] or [0]))
+            cut = following if step == "self" or not target else target
+            entries = [*entries, entry(following, user("summary"), head=cut, kind="pi.compaction")]
+        view = derive(entries)
+        entries = written(entries, changes(view, sections, tools, now))
+        after = derive(entries)
+        assert list(current_sections(after.messages).items()) == list(sections.items())
+        assert current_tools(after.messages) == tools
+        if view.head is not None and wants_baseline(view) and (sections or tools):
+            answered = any(one.id > view.head.id for one in view.entries)
+            assert isinstance(after.messages[0], SystemMessage) or answered
+            assert sum(isinstance(message, SystemMessage) for message in after.messages) == 1
+        assert changes(after, sections, tools, now) == []
+
+
+def test_after_a_compaction_one_complete_prompt_takes_the_place_of_what_it_has_kept_of_older_ones():
+    """PR-09: before what is kept; later changes are changes again, and requests grow at their end."""
+    texts = {"a": "1", "b": "2"}
+    sections = [section(key, lambda given, key=key: texts[key], tag=False) for key in texts]
+
+    async def main():
+        async with scene(**small(both(echo)), sections=sections) as s:
+            await s.ask("one")
+            await fill(s.root, *[400] * 3)
+            texts["b"] = "3"
+            await s.ask("two")
+            done = await s.root.compact()
+            assert [one.kind for one in (await s.root.context()).entries].count("pi.system") == 1
+            await s.ask("three")
+            baseline = (await history(s.root))[-2]
+            assert (baseline.kind, [edit.action for edit in baseline.edits]) == ("pi.system", ["omit"])
+            [prompt, *rest] = model_of(s).calls[-1].messages
+            assert prompt.sections == {"a": "1", "b": "3"}
+            assert not any(isinstance(message, SystemMessage) for message in rest)
+            texts["a"] = "4"
+            await s.ask("four")
+            before, after = model_of(s).calls[-2:]
+            assert after.messages[: len(before.messages)] == before.messages
+            assert after.messages[-1] == SystemMessage(sections={"a": "4"}, timestamp=after.messages[-1].timestamp)
+            assert len(heads(await history(s.root))) == 1
+            assert done.status == "placed"
+
+    go(main)
+
+
+def test_a_prompt_that_is_wanted_no_longer_after_a_head_leaves_nothing_of_what_is_kept():
+    """PR-09."""
+    wanted = ["x"]
+
+    async def main():
+        section_ = section("a", lambda given: wanted[0])
+        async with scene(**small(both(echo)), sections=[section_]) as s:
+            await fill(s.root, *[400] * 4)
+            await s.ask("one")
+            await s.root.compact()
+            wanted[0] = None
+            await s.ask("two")
+            assert not any(isinstance(message, SystemMessage) for message in model_of(s).calls[-1].messages)
+            assert kinds(await history(s.root))[-3:] == ["user", "system", "assistant"]
+            await s.ask("three")
+            assert kinds(await history(s.root))[-2:] == ["user", "assistant"]
+
+    go(main)
+
+
+def test_a_section_that_fails_right_after_a_head_keeps_the_text_from_before_it():
+    """PR-11: a compaction costs no part of the prompt."""
+    failing = []
+
+    def render(given):
+        if failing:
+            raise RuntimeError("its file is gone")
+        return "the rules"
+
+    async def main():
+        async with scene(**small(both(echo)), sections=[section("a", render), section("b", "x")]) as s:
+            await s.ask("one")
+            await fill(s.root, *[400] * 4)
+            await s.root.compact()
+            failing.append(True)
+            await s.ask("two")
+            assert current_system(model_of(s).calls[-1].messages) == "<a>\nthe rules\n</a>\n\n<b>\nx\n</b>"
+            await (await s.root.reset()).wait()
+            await s.ask("three")
+            assert "the rules" in current_system(model_of(s).calls[-1].messages)
+
+    go(main)
+
+
+def test_an_agent_is_resolved_once_for_each_phase(monkeypatch):
+    """PR-15: what is installed in the middle of a phase is seen by the next one."""
+    resolved = []
+    resolve = Registry.resolve
+
+    def counting(self, *given):
+        resolved.append(1)
+        return resolve(self, *given)
+
+    async def main():
+        monkeypatch.setattr(Registry, "resolve", counting)
+        async with scene() as s:
+            await s.ask("x")
+            assert len(resolved) == 2  # prepare, request
+
+    go(main)
 
 
 # --- sections

@@ -281,3 +281,39 @@ def test_progress_is_refused_in_silence_when_the_session_dies_and_the_call_runs_
             assert settled.answer.text == "life 2\n"
 
     go(main)
+
+
+def test_a_tool_that_keeps_the_tail_may_leave_out_what_would_be_dropped_and_says_how_much():
+    """TO-27: its window says what is kept and how often that is shown; a tool that keeps the head has none."""
+
+    async def main():
+        windows = []
+
+        @perdure.tool(limits=perdure.OutputLimits(max_lines=2, retain="tail"))
+        async def remote(ctx: perdure.ToolContext) -> None:
+            """Run elsewhere."""
+            windows.append(ctx.window)
+            ctx.output("one\n")
+            ctx.skipped(400, 100)
+            ctx.output("second to last\nlast\n")
+
+        @perdure.tool
+        async def local(ctx: perdure.ToolContext) -> str:
+            """Run here."""
+            windows.append(ctx.window)
+            return "here"
+
+        async with scene(calling(call("remote", "c1"), call("local", "c2")), tools=[remote, local]) as s:
+            told = (await s.ask()).text
+            assert told.startswith("second to last\nlast\n")
+            assert "Output truncated to its end: 101 lines, 404 bytes dropped" in told
+            window = next(one for one in windows if one is not None)
+            assert (window.limits.max_lines, window.interval_ms, len(windows)) == (2, 100, 2)
+
+    go(main)
+
+
+def test_what_the_model_reads_of_a_result_is_its_content():
+    """TO-31: the reference has renamed that field to output; here a result and the stored message say content alike."""
+    assert "content" in perdure.ToolResult.__struct_fields__
+    assert "output" not in perdure.ToolResult.__struct_fields__

@@ -78,7 +78,7 @@ async def committed(conversation):
     """The view as anybody would put it together from what is stored."""
     record = (await conversation._core()).row(perdure.ConversationRecord, conversation.id)
     docs = {doc.kind: await conversation.snapshot(doc) for doc in BUILT_IN}
-    entries = msgspec.to_builtins((await conversation.context()).entries)
+    entries = msgspec.to_builtins(list((await conversation.context()).entries))
     return {"conversation": msgspec.to_builtins(await record), "entries": entries, "docs": docs}
 
 

@@ -3,6 +3,7 @@ import asyncio
 import perdure
 import pytest
 from perdure.actors.conversation import context
+from perdure.actors.conversation import transcripts as transcripts_module
 from perdure.actors.conversation.context import derive
 from perdure.actors.conversation.transcripts import MAX_KEPT, PAGE, Transcripts
 from perdure.actors.models import MessageInvalid, from_json, to_json
@@ -21,6 +22,7 @@ class HeldReads(FaultyStorage):
         self.after = asyncio.Event()
         self.waiting = asyncio.Event()
         self.scans = 0
+        self.firsts = []
         self.let_go()
 
     def hold(self, when):
@@ -36,6 +38,7 @@ class HeldReads(FaultyStorage):
 
     async def scan_entries(self, session, query, limit, cursor=None):
         self.scans += 1
+        self.firsts.append(query.min_entry_id)
         await self._pass(self.before)
         page = await super().scan_entries(session, query, limit, cursor)
         await self._pass(self.after)
@@ -193,8 +196,9 @@ def test_everybody_gets_a_list_of_his_own():
     go(main)
 
 
-def test_only_so_many_transcripts_are_kept():
-    """P10."""
+def test_only_so_many_transcripts_are_kept_once_they_are_long_together(monkeypatch):
+    """P10: those that were asked for longest ago go first."""
+    monkeypatch.setattr(transcripts_module, "MAX_KEPT_ENTRIES", MAX_KEPT)
 
     async def main():
         async with scene() as s:
@@ -203,8 +207,22 @@ def test_only_so_many_transcripts_are_kept():
             for one in conversations:
                 await add(one)
                 await kept.active(one.id)
+                await kept.active(conversations[0].id)
             assert len(kept._kept) == MAX_KEPT
-            assert len(await kept.active(conversations[0].id)) == 1
+            assert conversations[0].id in kept._kept
+            assert conversations[1].id not in kept._kept
+            assert len(await kept.active(conversations[1].id)) == 1
+
+    go(main)
+
+
+def test_any_number_of_short_transcripts_is_kept():
+    async def main():
+        async with scene() as s:
+            kept = await transcripts(s)
+            for _ in range(MAX_KEPT + 3):
+                await kept.active((await s.session.create_conversation()).id)
+            assert len(kept._kept) == MAX_KEPT + 3
 
     go(main)
 
@@ -324,18 +342,39 @@ def test_contexts_are_the_same_whether_entries_were_decoded_before_or_not(loaded
     go(main)
 
 
-def test_everybody_gets_a_context_of_his_own_and_each_entry_counts_at_once():
+def test_a_context_never_changes_and_each_entry_counts_at_once():
+    """CX-12, unlike the reference's: callers share one immutable sequence instead of getting lists of their own."""
+
     async def main():
         async with scene() as s:
+            seen = []
             for count in range(1, 5):
                 last = await add(s.root, model=[to_json(user(str(count)))])
-                for at in (None, last, last + 5):
+                for at in (None, last):
                     view = await s.root.context(at=at)
                     assert view == derive(await history(s.root))
-                    view.messages.clear()
-                    view.entries.clear()
-                    view.contributions.clear()
+                seen.append((view, derive(await history(s.root))))
+            assert all(view == then for view, then in seen)
+            assert not any(hasattr(seen[0][0].messages, change) for change in ("append", "clear", "__setitem__"))
             assert (await s.root.context(at=last - 1)).messages == [user(str(one)) for one in range(1, 4)]
+
+    go(main)
+
+
+def test_a_context_as_of_what_a_conversation_does_not_show_is_refused():
+    """DF-07."""
+
+    async def main():
+        async with scene() as s:
+            other = await s.session.create_conversation()
+            here, there = await add(s.root), await add(other)
+            for unseen in (there, there + 5, other.id):
+                with pytest.raises(perdure.EntryNotVisible) as refused:
+                    await s.root.context(at=unseen)
+                assert (refused.value.id, refused.value.conversation_id) == (unseen, 1)
+                with pytest.raises(perdure.EntryNotVisible):
+                    await s.root.entries(at=unseen)
+            assert ids((await s.root.context(at=here)).entries) == [here]
 
     go(main)
 
@@ -350,7 +389,7 @@ def test_what_a_head_leaves_behind_is_no_longer_kept():
             last = await add(s.root, model=[to_json(user("new"))], head="self")
             await s.root.context()
             kept = (await transcripts(s))._kept[1]
-            assert ids(kept.entries) == list(kept._decoded) == [last]
+            assert ids(kept.entries.items) == list(kept.said) == [last]
 
     go(main)
 
@@ -366,5 +405,85 @@ def test_an_entry_that_says_nothing_readable_is_an_error_each_time_and_in_its_ow
                 with pytest.raises(MessageInvalid):
                     await s.root.context()
             assert (await (await other.submit("x")).wait()).answer.text == "re: x"
+
+    go(main)
+
+
+# --- forks
+
+
+def test_a_fork_takes_what_it_shares_from_memory_and_reads_what_is_its_own(decoded):
+    """P10: neither read nor decoded again."""
+
+    async def main():
+        storage = HeldReads()
+        async with scene(storage=storage) as s:
+            for text in ("one", "two"):
+                await s.ask(text)
+            whole = await s.root.context()
+            fork = await s.root.fork(whole.entries[1].id)
+            own = await add(fork, model=[to_json(user("mine"))])
+            decoded.clear()
+            view = await fork.context()
+            assert ids(view.entries) == [*ids(whole.entries)[:2], own]
+            assert storage.firsts[-1] == whole.entries[1].id + 1
+            assert [value["content"] for value in decoded] == ["mine"]
+            assert view == derive(await history(fork))
+
+    go(main)
+
+
+@pytest.mark.parametrize("where", ["fork", "parent"])
+@pytest.mark.parametrize("target", ["first", "second", "self"])
+def test_heads_on_either_side_of_a_fork_are_that_sides_own(where, target):
+    """B136."""
+
+    async def main():
+        async with scene() as s:
+            for text in ("one", "two"):
+                await add(s.root, model=[to_json(user(text))])
+            first, second = ids(await history(s.root))
+            await s.root.context()
+            fork = await s.root.fork()
+            side, other = (fork, s.root) if where == "fork" else (s.root, fork)
+            head = {"first": first, "second": second, "self": "self"}[target]
+            marker = await add(side, model=[to_json(user("head"))], head=head)
+            kept = {"first": [first, second], "second": [second], "self": []}[target]
+            assert ids((await side.context()).entries) == [marker, *kept]
+            assert ids((await other.context()).entries) == [first, second]
+
+    go(main)
+
+
+def test_a_fork_of_what_a_head_has_put_away_is_read_from_storage():
+    """B136."""
+
+    async def main():
+        async with scene() as s:
+            old = [await add(s.root, model=[to_json(user(text))]) for text in ("one", "two")]
+            marker = await add(s.root, head=old[1])
+            await s.root.context()
+            fork = await s.root.fork(old[0])
+            assert ids((await fork.context()).entries) == old[:1]
+            late = await s.root.fork(marker)
+            wider = await add(late, head=old[0])
+            assert ids((await late.context()).entries) == [wider, *old]
+
+    go(main)
+
+
+def test_a_long_transcript_is_decoded_in_slices_between_which_others_run():
+    """A head that comes meanwhile counts, and what was asked for as of an entry is still found."""
+
+    async def main():
+        async with scene() as s:
+            await add(s.root, PAGE * 3, model=[to_json(user("x"))])
+            last = (await history(s.root))[-1].id
+            reading = [asyncio.ensure_future(s.root.context(at=at)) for at in (None, last)]
+            marker = await add(s.root, head="self")
+            now, then = await asyncio.gather(*reading)
+            assert len(then.messages) == PAGE * 3
+            assert ids((await s.root.context()).entries) == [marker]
+            assert now.newest in (last, marker)
 
     go(main)

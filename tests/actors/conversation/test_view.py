@@ -30,7 +30,7 @@ class Replica:
 async def committed(conversation):
     """The view as anybody would put it together from what is stored."""
     docs = {doc.kind: await conversation.snapshot(doc) for doc in BUILT_IN}
-    entries = msgspec.to_builtins((await conversation.context()).entries)
+    entries = msgspec.to_builtins(list((await conversation.context()).entries))
     return {"entries": entries, "docs": docs}
 
 

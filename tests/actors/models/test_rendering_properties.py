@@ -32,7 +32,9 @@ from perdure.actors.models.responses_render import render_responses_request
 from perdure.actors.models.testing_chat import chat_problems
 from perdure.actors.models.testing_messages import problems as messages_problems
 from perdure.actors.models.testing_responses import responses_problems
-from perdure.actors.models.turns import ModelTurn, ResultsTurn, arrange
+from perdure.actors.models.turns import ModelTurn, ResultsTurn
+
+from .support import arranged
 
 OWN_SIGNATURE = "own=="
 FOREIGN = "foreign=="
@@ -216,7 +218,7 @@ def test_with_changes_in_place_the_tools_at_the_top_never_change(messages):
 def test_calls_and_results_pair_one_to_one(messages, length):
     """B095, B149: unique ids on the wire."""
     model, _ = claude("claude-opus-5-5")
-    turns = arrange(owned(messages, model), model, id_length=length).turns
+    turns = arranged(owned(messages, model), model, id_length=length).turns
     seen = set()
     for turn, following in pairwise([*turns, None]):
         if isinstance(turn, ModelTurn):

@@ -12,7 +12,10 @@ from perdure.actors.models import (
     call,
     text,
 )
+from perdure.actors.models.growing import Growing
 from perdure.actors.models.turns import NO_RESULT, ModelTurn, Result, ResultsTurn, SystemTurn, UserTurn, arrange
+
+from .support import Collected, arranged
 
 MODEL = SimpleNamespace(provider="p", api="a", id="m")
 
@@ -27,7 +30,7 @@ def result(id, value="ok", **options):
 
 
 def turns(*messages, **options):
-    return arrange(list(messages), MODEL, **options).turns
+    return arranged(list(messages), MODEL, **options).turns
 
 
 def results(*answers):
@@ -39,8 +42,8 @@ HI = UserMessage(content="Hi")
 
 def test_results_follow_their_calls_in_call_order_whatever_came_in_between():
     steer, change = UserMessage(content="Stop"), SystemMessage(content="New rule")
-    arranged = turns(HI, said(call("t", "1"), call("t", "2")), change, result("2"), result("1", "one"), steer)
-    assert arranged[2:] == [
+    got = turns(HI, said(call("t", "1"), call("t", "2")), change, result("2"), result("1", "one"), steer)
+    assert got[2:] == [
         results(("1", "one", False), ("2", "ok", False)),
         SystemTurn(change),
         UserTurn([text("Stop")]),
@@ -61,9 +64,9 @@ def test_a_result_that_comes_too_late_is_told_as_news():
 
 
 def test_a_second_result_of_one_call_is_told_as_news_too():
-    arranged = turns(HI, said(call("t", "1")), result("1"), result("1", "again"))
-    assert arranged[2] == results(("1", "ok", False))
-    assert arranged[3].content[-1] == text("again")
+    got = turns(HI, said(call("t", "1")), result("1"), result("1", "again"))
+    assert got[2] == results(("1", "ok", False))
+    assert got[3].content[-1] == text("again")
 
 
 def test_results_of_no_call_are_left_out():
@@ -76,22 +79,22 @@ def test_messages_that_did_not_end_well_are_left_out_with_their_results(stop):
 
 
 def test_a_failed_message_does_not_end_a_round():
-    arranged = turns(HI, said(call("t", "1")), said(text("x"), stop="error"), result("1"))
-    assert arranged[2] == results(("1", "ok", False))
+    got = turns(HI, said(call("t", "1")), said(text("x"), stop="error"), result("1"))
+    assert got[2] == results(("1", "ok", False))
 
 
 def test_equal_ids_in_one_message_are_answered_in_order():
     """B095."""
-    arranged = turns(HI, said(call("t", "x"), call("t", "x")), result("x", "first"), result("x", "second"))
-    first, second = arranged[2].results
+    got = turns(HI, said(call("t", "x"), call("t", "x")), result("x", "first"), result("x", "second"))
+    first, second = got[2].results
     assert (first.id, first.content) == ("x", [text("first")])
     assert second.content == [text("second")]
     assert second.id != "x"
 
 
 def test_an_id_used_again_later_is_another_id_on_the_wire():
-    arranged = turns(HI, said(call("t", "x")), result("x", "one"), said(call("t", "x")), result("x", "two"))
-    ids = [turn.results[0].id for turn in arranged if isinstance(turn, ResultsTurn)]
+    got = turns(HI, said(call("t", "x")), result("x", "one"), said(call("t", "x")), result("x", "two"))
+    ids = [turn.results[0].id for turn in got if isinstance(turn, ResultsTurn)]
     assert ids[0] == "x"
     assert ids[1] != "x"
 
@@ -122,13 +125,38 @@ def test_a_message_with_nothing_to_say_is_left_out():
     assert turns(UserMessage(content=" "), UserMessage(content=[])) == []
 
 
+def test_a_longer_request_is_written_down_where_the_shorter_one_ended():
+    """P10: what has been written once is not written again, and nothing of it changes."""
+    written, growing = [], Growing([HI])
+
+    class Counting(Collected):
+        def write(self, turn):
+            written.append(turn)
+            super().write(turn)
+
+        def fork(self):
+            return Counting(self.turns)
+
+    def request(messages):
+        return arrange(messages, MODEL, lambda _: Counting(), key="k")[1].turns
+
+    costs = []
+    for number in range(20):
+        growing.items += [said(call("t", f"{number}")), result(f"{number}")]
+        for tail in ([], [said(call("t", "open"))]):
+            written.clear()
+            assert request(growing.view(tail)) == turns(*growing.items, *tail)
+            costs.append(len(written))
+    assert max(costs) == 3
+
+
 def test_what_begins_the_transcript_is_the_prompt_and_the_rest_stays_in_place():
     first, second, later = (SystemMessage(content=word) for word in ("one", "two", "three"))
-    arranged = arrange([first, second, HI, later], MODEL)
-    assert arranged.system == "one\n\ntwo"
-    assert arranged.turns == [UserTurn([text("Hi")]), SystemTurn(later)]
+    found = arranged([first, second, HI, later], MODEL)
+    assert found.system == "one\n\ntwo"
+    assert found.turns == [UserTurn([text("Hi")]), SystemTurn(later)]
 
 
 def test_a_call_by_an_impossible_name_gets_a_possible_one():
-    arranged = turns(HI, said(ToolCall(id="1", name="rm -rf /", arguments={}), ToolCall(id="2", name="", arguments={})))
-    assert [block.name for block in arranged[1].content] == ["rm_-rf__", "unnamed"]
+    got = turns(HI, said(ToolCall(id="1", name="rm -rf /", arguments={}), ToolCall(id="2", name="", arguments={})))
+    assert [block.name for block in got[1].content] == ["rm_-rf__", "unnamed"]

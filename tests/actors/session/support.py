@@ -55,6 +55,7 @@ class Rig:
 
     def _write(self, _core, batch):
         self.admitted.append(batch)
+        self.last_batch = batch
         if self.auto:
             asyncio.get_running_loop().create_task(self.store())
 

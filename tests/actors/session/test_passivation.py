@@ -317,31 +317,6 @@ def test_a_sleeping_session_is_woken_by_its_deadline_and_leaves_again(place):
     asyncio.run(main())
 
 
-def test_a_deadline_behind_which_a_task_still_waits_for_another_is_stored_as_over():
-    """Otherwise the system would have to be awake for it again and again."""
-
-    async def main():
-        clock, script = VirtualClock(), Script()
-        async with house(MemoryStorage(), script, clock=clock) as system:
-            _, root = await home(system)
-            script.on("long", run=lambda run: run.wait(then=Scripted.Resume(), until=clock.now() + HOUR))
-            long = await start(root, "long")
-            script.on("a", run=lambda run: run.wait([long], then=Scripted.Resume(), until=clock.now() + 1_000))
-            await start(root, "a")
-            await script.began("run:long", "run:a")
-            await turns()
-            due = clock.now() + HOUR
-            assert await system.next_deadline() == clock.now() + 1_000
-            await passed(system, clock, 1)
-            assert await system.next_deadline() == due
-            await passed(system, clock)
-            assert active(system) == []
-            await passed(system, clock, 3_600)
-            await script.began("resume:long", "resume:a")
-
-    asyncio.run(main())
-
-
 def test_a_deadline_that_comes_as_its_session_leaves_is_kept():
     """B035."""
 

@@ -1,6 +1,7 @@
 """Durable messages as tasks and applications see them."""
 
 import asyncio
+import random
 import threading
 
 import msgspec
@@ -204,6 +205,65 @@ async def test_mail_that_is_there_already_ends_a_wait_at_once(script, session, r
     await task.tell("early")
     script.open("run:a")
     assert await task.result() == "early"
+
+
+def test_however_sending_and_parking_interleave_no_message_is_stranded_or_received_twice():
+    """B059, B064, B067: each message comes at another turn of the loop, and nothing comes after the last."""
+
+    async def main():
+        dice = random.Random(59)
+        async with opened(MemoryStorage(), Script(), Clerk) as system:
+            session, root = await home(system)
+            other, _ = await home(system, "t")
+            task = await clerk(root)
+
+            async def write(place, name):
+                for n in range(150):
+                    await turns(dice.randrange(12))
+                    if dice.random() < 0.5:
+                        await task.tell([name, n])
+                    else:
+                        async with place.commit() as tx:
+                            await tx.tell(task, [name, n])
+                        await emptied(place)
+
+            await asyncio.gather(write(session, "a"), write(session, "b"), write(other, "c"))
+            await task.tell("stop")
+            heard = await task.result()
+            for name in "abc":
+                assert [n for who, n in heard if who == name] == list(range(150))
+
+    asyncio.run(main())
+
+
+async def emptied(session):
+    """Return when nothing is in a session's outbox."""
+    while (await session.messages(MessageQuery(status="outgoing"))).items:
+        await asyncio.sleep(0)
+
+
+@scene
+async def test_what_a_sender_is_told_is_what_is_stored(script, session, root):
+    """B061: accepted means queued on the disk; the receipt says when it was received."""
+    script.gate("run:a")
+
+    async def run(run):
+        async with run.commit() as tx:
+            await tx.receive()
+        await run.wait(then=Scripted.Resume(), mail=True)
+
+    script.on("a", run=run)
+    task = await start(root, "a")
+    await task.tell("x", request_id="r")
+    storage = (await session._core()).storage
+    stored = await storage.message_by_request("s", task.id, "r")
+    assert (stored.status, stored.body) == ("queued", "x")
+    script.open("run:a")
+    while (stored := await storage.message_by_request("s", task.id, "r")).status == "queued":
+        await asyncio.sleep(0)
+    assert (stored.status, stored.body) == ("consumed", None)
+    await task.tell("go on")
+    assert await task.result() == "a"
 
 
 def test_mail_the_awaited_tasks_and_the_deadline_are_alternatives():

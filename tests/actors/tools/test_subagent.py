@@ -328,7 +328,7 @@ def test_a_child_that_waits_for_a_retry_is_woken_while_its_parents_call_runs():
         async with office.scene(clock=clock) as s:
             began = clock.now()
             assert (await s.ask("go")).answer.text == "report: beans counted"
-            assert clock.now() - began == 2_000
+            assert 2_000 <= clock.now() - began <= 2_200
 
     go(main)
 
