@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 import structlog
 
+from ...chord import Draft
 from ...storage.records import JsonObject, TaskRecord
 from ..conversation.builtin import AgentDoc, LiveDoc, ToolResultEntry
 from ..conversation.settings import Settings
@@ -120,7 +121,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
             await run.goto(self.External())
         elif state.replay == "safe" and tool is not None and tool.replay == "safe":
             async with run.commit() as tx:
-                slot = await slots.slot_of(tx, run.conversation_id, run.id)
+                slot = await _slot(tx, run)
                 if slot is not None:
                     slots.clear_progress(slot)
             await _execute(run, call, tool, agent, again=True)
@@ -243,7 +244,7 @@ async def _ask(run: Run[ToolInput], call: ToolCall, tool: Tool) -> None:
     """Park until somebody decides; what is asked is shown in ``pi.live``."""
     asked = calls.Approval(arguments=call.arguments, hash=calls.arguments_hash(call.name, call.arguments))
     async with run.commit() as tx:
-        slot = await slots.slot_of(tx, run.conversation_id, run.id)
+        slot = await _slot(tx, run)
         if slot is not None:
             slot["approval"] = {"arguments": call.arguments, "hash": asked.hash, "at": run.now()}
         until = _until(run, tool.approval_timeout_s)
@@ -261,7 +262,7 @@ async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolve
     """Store the intent, then execute."""
     async with run.commit() as tx:
         tx.goto(calls.Execute(arguments=call.arguments, replay=tool.replay))
-        slot = await slots.slot_of(tx, run.conversation_id, run.id)
+        slot = await _slot(tx, run)
         if slot is not None:
             slot.pop("approval", None)
             slot["status"] = "running"
@@ -295,7 +296,7 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resol
 
 
 async def _show(tx: RunTx, run: Run[ToolInput], context: ToolContext) -> None:
-    slot = await slots.slot_of(tx, run.conversation_id, run.id)
+    slot = await _slot(tx, run)
     if slot is not None:
         slots.show_progress(slot, context._output.bounded(), context._details, context._diagnostics)
 
@@ -332,6 +333,11 @@ def _fitting(run: Run[ToolInput], tool: Tool, draft: results.Draft) -> results.D
             return msgspec.structs.replace(draft, details=None)
         return results.error("invalid_details", f"Tool {tool.name} gave details of a wrong type: {error}", failed=True)
     return draft
+
+
+async def _slot(tx: BaseTx, run: Run[ToolInput]) -> Draft | None:
+    """Give the slot of a call in the tool round that ``pi.live`` shows; a call by another tool has none."""
+    return None if run.input.assistant is None else await slots.slot_of(tx, run.conversation_id, run.id)
 
 
 async def _park(run: Run[ToolInput], context: ToolContext) -> None:
@@ -385,7 +391,7 @@ async def _outcome(
     message = results.message(draft, call.id, call.name, run.now(), duration_ms)
     data = {"diagnostics": draft.diagnostics}
     entry = await tx.append(ToolResultEntry, data, conversation_id=run.conversation_id, model=[to_json(message)])
-    slot = await slots.slot_of(tx, run.conversation_id, run.id)
+    slot = await _slot(tx, run)
     if slot is not None:
         slots.finish(slot, entry.id)
     return ToolOutcome(
