@@ -4,7 +4,17 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from perdure import Agent, Extension, MemoryStorage, ScriptedModel, SessionFailed, SqliteStorage, System, VirtualClock
+from perdure import (
+    Agent,
+    Extension,
+    MemoryStorage,
+    ScriptedModel,
+    SessionFailed,
+    Settings,
+    SqliteStorage,
+    System,
+    VirtualClock,
+)
 from perdure.actors.session.actors import (
     BACKOFF,
     PERIOD_S,
@@ -64,7 +74,13 @@ def test_a_crash_loop_is_bounded_reported_once_and_noticed_by_nobody_else(store,
         model = ScriptedModel(lambda request: "well")
         storage = MemoryStorage() if store == "memory" else SqliteStorage(tmp_path / "s.db", durability="process")
         system = System.open(
-            storage, models=[model], extensions=[Extension(name="test", tasks=(Scripted,))], clock=clock
+            storage,
+            models=[model],
+            extensions=[Extension(name="test", tasks=(Scripted,))],
+            settings=Settings(
+                idle_after_s=None
+            ),  # a session that rests between its naps could not be told from a restart
+            clock=clock,
         )
         system.services.provide(Script, script)
         deaths = Deaths(system, lambda run: f"task:{run.session}/{run.id}")
