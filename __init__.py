@@ -66,6 +66,20 @@ from .actors.task.ref import TaskRef
 from .actors.task.run import Run
 from .actors.task.standing import Standing
 from .actors.task.tx import RunTx, Tx
+from .actors.tools.coding import coding_tools
+from .actors.tools.environment import (
+    CommandError,
+    CommandResult,
+    Environment,
+    FileError,
+    FileInfo,
+    ProcessId,
+    SpillLimits,
+)
+from .actors.tools.extras import MissingExtra
+from .actors.tools.local import LocalEnvironment
+from .actors.tools.mcp import McpServer
+from .actors.tools.mcp_connection import McpUnavailable
 from .actors.tools.subagent import SubagentFailed, subagent
 from .actors.tools.subagents import NoSuchAgent, subagents
 from .chord import Draft, Watch
@@ -116,6 +130,8 @@ __all__ = [
     "BudgetState",
     "CallNotWaiting",
     "Clock",
+    "CommandError",
+    "CommandResult",
     "Compacted",
     "CompactionPlan",
     "CompactionPolicy",
@@ -136,12 +152,15 @@ __all__ = [
     "EntryNotVisible",
     "EntryQuery",
     "EntryRecord",
+    "Environment",
     "EventStream",
     "Extension",
     "ExtensionInvalid",
     "External",
     "Failed",
     "Faulted",
+    "FileError",
+    "FileInfo",
     "HookContext",
     "Hooks",
     "InboxDoc",
@@ -155,10 +174,14 @@ __all__ = [
     "Letter",
     "LineReentry",
     "LiveDoc",
+    "LocalEnvironment",
+    "McpServer",
+    "McpUnavailable",
     "MemoryStorage",
     "MessageQuery",
     "MessageRecord",
     "MessageSender",
+    "MissingExtra",
     "Model",
     "Models",
     "NoSuchAgent",
@@ -168,6 +191,7 @@ __all__ = [
     "Page",
     "PerdureError",
     "Phase",
+    "ProcessId",
     "ProgressPolicy",
     "PromptInput",
     "ProviderDoc",
@@ -191,6 +215,7 @@ __all__ = [
     "SessionFigures",
     "Settings",
     "Settled",
+    "SpillLimits",
     "SqliteReader",
     "SqliteStorage",
     "Standing",
@@ -234,6 +259,7 @@ __all__ = [
     "Watch",
     "Wrap",
     "arguments_hash",
+    "coding_tools",
     "configure",
     "events",
     "export_session",

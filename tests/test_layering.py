@@ -44,6 +44,7 @@ MAY_IMPORT = {
     "actors.tools": {
         "chord",
         "storage",
+        "actors.runtime",
         "actors.models",
         "actors.session",
         "actors.task",

@@ -10,7 +10,7 @@ import perdure
 
 ROOT = Path(perdure.__file__).parent
 SOURCES = ("actors", "chord", "storage", "supervisors")
-SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2", "typer")
+SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2", "mcp", "typer")
 """Packages that take long to import: only adapters, tool schemas and the command line need them, when they are used."""
 
 

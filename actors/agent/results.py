@@ -12,6 +12,7 @@ from ...chord import PerdureError
 from ...storage.records import Json
 from ..conversation.builtin import Diagnostic
 from ..models import Content, Image, Text, ToolResultMessage, Usage, text
+from ..models.images import checked as checked_image
 from ..session.errors import InvalidValue
 from .errors import ToolTimeout
 from .output import Bounded, OutputLimits, bound, clean, storable
@@ -90,8 +91,12 @@ def as_returned(value: Any) -> ToolResult:
 
 
 def checked(result: ToolResult) -> ToolResult:
-    """Check the fields' types: what is stored must be readable for good. Raises for what is not."""
-    return msgspec.convert(storable(result), ToolResult)
+    """Check the fields' types and the pictures: what is stored must be readable for good, by every provider. Raises."""
+    read = msgspec.convert(storable(result), ToolResult)
+    if not isinstance(read.content, list):
+        return read
+    content = [checked_image(block) if isinstance(block, Image) else block for block in read.content]
+    return msgspec.structs.replace(read, content=content)
 
 
 def over(slot: dict[str, Any], result: ToolResult, limits: OutputLimits) -> Draft:

@@ -180,6 +180,13 @@ class Tool:
         result = await in_thread(self.function, *given, **kwargs)
         return await result if inspect.isawaitable(result) else result
 
+    async def clean_up(self, context: "ToolContext") -> None:
+        """End what an execution that a crash or an abort cut off has left in the world; override it.
+
+        Called before its call is answered or runs again, with the task's documents as that execution left them. It may
+        be called more than once.
+        """
+
     # --- the signature
 
     @cached_property

@@ -22,6 +22,7 @@ from ..task.definition import Phase, Task
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import calls, results, slots
+from .cutoff import clean_up
 from .errors import InvalidArguments
 from .hooks import AgentHooks, Deny
 from .nested import NestedCalls
@@ -114,6 +115,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
         call, agent = await _call(run), await _agent(run)
         call = msgspec.structs.replace(call, arguments=state.arguments)
         tool = agent.tool(call.name)
+        await clean_up(run, call, tool, _nested(run, call, again=True))
         if calls.completion_of((await run.memos()).get(calls.ANNOUNCED)) is not None:
             await run.goto(self.External())
         elif state.replay == "safe" and tool is not None and tool.replay == "safe":
@@ -144,6 +146,8 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
         call, agent = await _call(run), await _agent(run)
         if isinstance(state, calls.Execute | calls.Approval | calls.Approved):
             call = msgspec.structs.replace(call, arguments=state.arguments)
+        if isinstance(state, calls.Execute):
+            await clean_up(run, call, agent.tool(call.name), _nested(run, call, again=True))
         draft = results.error("aborted", f"Tool {call.name} was aborted", await _shown(run))
         limits = _limits(agent.tool(call.name))
         draft = await _heard(AgentHooks(run, agent), "on_abort", call, draft, limits)
@@ -264,9 +268,13 @@ async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolve
     await _execute(run, call, tool, agent)
 
 
+def _nested(run: Run[ToolInput], call: ToolCall, *, again: bool) -> NestedCalls:
+    return NestedCalls(run, call.id, ToolTask, again=again)
+
+
 async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, *, again: bool = False) -> None:
     output = Output(tool.limits)
-    context = ToolContext(run, call.id, output, NestedCalls(run, call.id, ToolTask, again=again))
+    context = ToolContext(run, call.id, output, _nested(run, call, again=again))
 
     async def flush() -> None:
         async with run.commit() as tx:

@@ -76,7 +76,8 @@ class InboxFull(PerdureError):
     def __init__(self, session: str, kind: str, receiver: int, count: int, size: int | None = None) -> None:
         bytes_ = "" if size is None else f", {size:,} bytes with this one"
         super().__init__(
-            f"{kind} {receiver} of session {session!r} has {count:,} messages waiting{bytes_}; send this one again later"
+            f"the inbox of {kind} {receiver} of session {session!r} is full: {count:,} messages waiting{bytes_}; "
+            "send this one again later"
         )
         self.session = session
         self.receiver = receiver

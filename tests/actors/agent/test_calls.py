@@ -571,3 +571,27 @@ def test_a_tool_that_waits_for_nobody_cannot_be_completed():
             assert (await submission.wait()).text == "tea"
 
     go(main)
+
+
+@pytest.mark.parametrize("story", ["approve", "complete"])
+def test_a_call_that_waits_keeps_no_session_in_memory_and_a_decision_brings_it_back(story):
+    """B047, B113: passivation, and no handle but a new one."""
+
+    async def main():
+        clock, payments, outside = perdure.VirtualClock(), Payments(), Outside()
+        brain = PAY if story == "approve" else ORDER
+        settings = perdure.Settings(idle_after_s=60.0)
+        async with scene(brain, tools=[payments.tool, outside.tool], clock=clock, settings=settings) as s:
+            await s.root.submit("x", request_id="r1")
+            shown = await asked(s.root) if story == "approve" else await seen(s.root, parked)
+            while s.system.inspect().sessions:
+                await quiet()
+                clock.advance(61)
+            if story == "approve":
+                await s.root.approve("c1", shown["c1"]["hash"])
+            else:
+                await s.root.complete_call("c1", "tea")
+            settled = await (await s.root.submit("x", request_id="r1")).wait()
+            assert settled.text == ("paid 5" if story == "approve" else "tea")
+
+    go(main)

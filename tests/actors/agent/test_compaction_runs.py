@@ -69,7 +69,7 @@ def test_a_compaction_of_a_busy_conversation_waits_for_a_boundary_and_says_so():
 
 
 def test_a_summary_takes_its_place_after_a_tool_round_and_the_run_goes_on_with_it():
-    """CO-12, SI-13: queued input lands after it, and nothing of it is lost."""
+    """CO-12, SI-13, B059: queued input lands after it, and nothing of it is lost."""
 
     async def main():
         begun, free = asyncio.Event(), asyncio.Event()
@@ -200,7 +200,7 @@ def test_a_summary_that_cuts_further_than_a_later_one_is_placed_behind_it():
 
 
 def test_queued_input_survives_a_compaction_of_any_outcome():
-    """SI-16, B122."""
+    """SI-16, B059, B122."""
 
     async def main():
         async with scene(**small(both(answering(error_info("auth", "no key"), echo), " "))) as s:

@@ -6,7 +6,7 @@ from perdure.actors.models import Image, Text, Usage, from_json, plain_text, tex
 
 LIMITS = perdure.OutputLimits(max_bytes=20, max_lines=3)
 NOTHING = Bounded("")
-PICTURE = Image(data="aGk=", mime_type="image/png")
+PICTURE = Image(data="R0lGODlhAQABAIAAAAAAAP///yH5BAEAAAAALAAAAAABAAEAAAIBRAA7", mime_type="image/gif")
 
 
 def result(value, *, shown=NOTHING, details=None, diagnostics=(), limits=LIMITS):
@@ -162,6 +162,7 @@ WRONG = {
     "a dict for a block": perdure.ToolResult(content=[{"kind": "text"}]),
     "text that is none": perdure.ToolResult(content=[text(5)]),
     "an image that is none": perdure.ToolResult(content=[Image(data=None, mime_type="image/png")]),
+    "an image that no provider takes": perdure.ToolResult(content=[Image(data="aGk=", mime_type="image/png")]),
     "an error that is none": perdure.ToolResult(content="x", is_error="yes"),
     "diagnostics": perdure.ToolResult(content="x", diagnostics=[{"message": "no severity"}]),
     "usage": perdure.ToolResult(content="x", usage={"input": "many"}),
@@ -171,7 +172,7 @@ WRONG = {
 
 @pytest.mark.parametrize("value", WRONG.values(), ids=WRONG)
 def test_a_result_of_wrong_types_raises_before_anything_is_stored(value):
-    """P11: a stored message that cannot be read again would end its conversation."""
+    """P11, B107: a stored message that cannot be read again would end its conversation."""
     with pytest.raises(Exception):  # noqa: B017  (the caller turns any into an error result)
         returned(value, NOTHING, None, (), LIMITS)
 
