@@ -33,14 +33,20 @@ class Pump:
         self._pause: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
-        self._task = self._loop.create_task(self._run())
+        self._task: asyncio.Task[None] | None = None
+        """Begun by the first touch: most work is over before it has anything to show."""
 
     def touch(self) -> None:
         """Say that there is something to flush. Any thread."""
         if threading.get_ident() == self._thread:
-            self._dirty.set()
+            self._wake()
         elif not self._dirty.is_set():
-            self._loop.call_soon_threadsafe(self._dirty.set)
+            self._loop.call_soon_threadsafe(self._wake)
+
+    def _wake(self) -> None:
+        self._dirty.set()
+        if self._task is None and not self._stopped:
+            self._task = self._loop.create_task(self._run())
 
     async def stop(self) -> None:
         """End; what has not been flushed is dropped, a flush in flight is waited for."""
@@ -48,7 +54,8 @@ class Pump:
         self._dirty.set()
         if self._pause is not None:
             self._pause.cancel()
-        await asyncio.wait([self._task])
+        if self._task is not None:
+            await asyncio.wait([self._task])
 
     async def _run(self) -> None:
         while not self._stopped:

@@ -13,6 +13,7 @@ from typing import cast
 import msgspec
 import structlog
 
+from ...chord import Draft
 from ...storage.records import JsonObject, TaskRecord
 from ..conversation.builtin import AgentDoc, LiveDoc, ToolResultEntry
 from ..conversation.settings import Settings
@@ -120,7 +121,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
             await run.goto(self.External())
         elif state.replay == "safe" and tool is not None and tool.replay == "safe":
             async with run.commit() as tx:
-                slot = await slots.slot_of(tx, run.conversation_id, run.id)
+                slot = await _slot(tx, run)
                 if slot is not None:
                     slots.clear_progress(slot)
             await _execute(run, call, tool, agent, again=True)
@@ -184,6 +185,11 @@ async def _shown(run: Run[ToolInput]) -> JsonObject:
     return next((slot for slot in live.get("tools", ()) if slot.get("taskId") == run.id), {})
 
 
+async def _slot(tx: BaseTx, run: Run[ToolInput]) -> Draft | None:
+    """Give the call's slot in ``pi.live``, which is shown to people; a call that a tool makes has none."""
+    return None if run.input.assistant is None else await slots.slot_of(tx, run.conversation_id, run.id)
+
+
 def _limits(tool: Tool | None) -> OutputLimits:
     return OutputLimits() if tool is None else tool.limits
 
@@ -243,7 +249,7 @@ async def _ask(run: Run[ToolInput], call: ToolCall, tool: Tool) -> None:
     """Park until somebody decides; what is asked is shown in ``pi.live``."""
     asked = calls.Approval(arguments=call.arguments, hash=calls.arguments_hash(call.name, call.arguments))
     async with run.commit() as tx:
-        slot = await slots.slot_of(tx, run.conversation_id, run.id)
+        slot = await _slot(tx, run)
         if slot is not None:
             slot["approval"] = {"arguments": call.arguments, "hash": asked.hash, "at": run.now()}
         until = _until(run, tool.approval_timeout_s)
@@ -261,7 +267,7 @@ async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolve
     """Store the intent, then execute."""
     async with run.commit() as tx:
         tx.goto(calls.Execute(arguments=call.arguments, replay=tool.replay))
-        slot = await slots.slot_of(tx, run.conversation_id, run.id)
+        slot = await _slot(tx, run)
         if slot is not None:
             slot.pop("approval", None)
             slot["status"] = "running"
@@ -277,8 +283,9 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resol
     context = ToolContext(run, call.id, output, _nested(run, call, again=again))
 
     async def flush() -> None:
-        async with run.commit() as tx:
-            await _show(tx, run, context)
+        if run.input.assistant is not None:
+            async with run.commit() as tx:
+                await _show(tx, run, context)
 
     context._pump = Pump(run.clock, run.service(Settings).progress.output_interval_ms, flush)
     started = run.clock.monotonic()
@@ -295,7 +302,7 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resol
 
 
 async def _show(tx: RunTx, run: Run[ToolInput], context: ToolContext) -> None:
-    slot = await slots.slot_of(tx, run.conversation_id, run.id)
+    slot = await _slot(tx, run)
     if slot is not None:
         slots.show_progress(slot, context._output.bounded(), context._details, context._diagnostics)
 
@@ -380,12 +387,12 @@ async def _outcome(
     """Put a result where it belongs: into the transcript, or into the outcome for the tool that has made the call."""
     await count_tool(tx, run.conversation_id, call.name, draft.usage)
     if run.input.assistant is None:
-        result = msgspec.to_builtins(results.as_result(draft))
+        result = msgspec.json.decode(msgspec.json.encode(results.as_result(draft)))
         return ToolOutcome(result=result, request_id=request_id)
     message = results.message(draft, call.id, call.name, run.now(), duration_ms)
     data = {"diagnostics": draft.diagnostics}
     entry = await tx.append(ToolResultEntry, data, conversation_id=run.conversation_id, model=[to_json(message)])
-    slot = await slots.slot_of(tx, run.conversation_id, run.id)
+    slot = await _slot(tx, run)
     if slot is not None:
         slots.finish(slot, entry.id)
     return ToolOutcome(

@@ -6,18 +6,21 @@ Commits of a session become durable in order, so one integer says all. Proved by
 import asyncio
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from heapq import heappop, heappush
 
 
 class Gate:
     """Waits for commit numbers to become durable; ``use`` is entered by whoever waits."""
 
-    __slots__ = ("_failure", "_use", "_waiting", "durable")
+    __slots__ = ("_awaited", "_failure", "_use", "_waiting", "durable")
 
     def __init__(self, durable: int, use: AbstractContextManager[None] | None = None) -> None:
         self._use = nullcontext() if use is None else use
         self.durable = durable
         """The highest commit number that is known to be stored."""
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
+        self._awaited: list[int] = []
+        """The commits of ``_waiting`` as a heap: thousands may wait, and each step of the watermark looks at the first."""
         self._failure: Callable[[], Exception] | None = None
 
     async def wait(self, seq: int) -> None:
@@ -27,15 +30,18 @@ class Gate:
         if self._failure is not None:
             raise self._failure()
         opened = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(seq, []).append(opened)
+        if seq not in self._waiting:
+            self._waiting[seq] = []
+            heappush(self._awaited, seq)
+        self._waiting[seq].append(opened)
         with self._use:
             await opened
 
     def advance(self, seq: int) -> None:
         """Declare everything up to ``seq`` durable."""
         self.durable = seq
-        for waiting in [s for s in self._waiting if s <= seq] if self._waiting else ():
-            for opened in self._waiting.pop(waiting):
+        while self._awaited and self._awaited[0] <= seq:
+            for opened in self._waiting.pop(heappop(self._awaited)):
                 if not opened.done():
                     opened.set_result(None)
 
@@ -46,3 +52,4 @@ class Gate:
             if not opened.done():
                 opened.set_exception(failure())
         self._waiting.clear()
+        self._awaited.clear()
