@@ -107,11 +107,11 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
             return
         request = _request(agent, model, view, cut, sizes)
         answer = await AgentHooks(run, agent).before_compact(_plan(run, cut))
-        if isinstance(answer, Decline):
-            await _finish(run, CompactionOutcome(declined=True))
-            return
         async with run.commit() as tx:
-            if isinstance(answer, Summary):
+            if isinstance(answer, Decline):
+                await _give_up(tx, run, request.tail)
+                tx.complete(CompactionOutcome(declined=True))
+            elif isinstance(answer, Summary):
                 await _place(tx, run, request, view, answer.text)
             else:
                 tx.goto(request)
@@ -248,7 +248,7 @@ async def _without_summary(
         await _show(tx, run, attempt=state.attempt + 1, retry={"at": at, "error": failure_text(message)})
         await tx.wait(until=at, then=msgspec.structs.replace(state, attempt=state.attempt + 1))
     else:
-        await _hide(tx, run.conversation_id, run.id)
+        await _give_up(tx, run, state.tail)
         tx.fail(why_none(message), detail={"reason": "model_error"})
 
 
@@ -303,6 +303,14 @@ def _running(tx: BaseTx, conversation_id: int) -> list[JsonObject]:
         elif record is not None and record.conversation_id == conversation_id and record.kind not in BUILT_IN:
             listed.append({"taskId": node, "kind": record.kind, "background": record.background})
     return listed
+
+
+async def _give_up(tx: BaseTx, run: Run[CompactionInput], tail: int) -> None:
+    """End without a summary, and have the conversation's run not ask for another one before its context has grown."""
+    await _hide(tx, run.conversation_id, run.id)
+    live = await tx.doc(LiveDoc, run.conversation_id)
+    if "run" in live:
+        live["run"]["uncompacted"] = tail
 
 
 async def _finish(run: Run[CompactionInput], outcome: CompactionOutcome) -> None:

@@ -29,7 +29,7 @@ def poll_at(handle: DeferredHandle, now: int, before: int) -> int:
 async def show_poll(tx: RunTx, conversation_id: int, attempt: int, at: int) -> None:
     """Show in ``pi.live`` when the response is looked for next."""
     live = await tx.doc(LiveDoc, conversation_id)
-    live["generation"] = {"attempt": attempt, "poll": {"at": at}}
+    live["generation"] = {"attempt": attempt, "deferred": {"pollAt": at}}
 
 
 async def fetch(run: Run[Any], model: Model, handle: DeferredHandle) -> AssistantMessage:

@@ -124,7 +124,7 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             await _fail(run, "repetition", f"The model has repeated the same {limit} rounds of calls and results")
             return
         planned = await _prompt_changes(run, agent, view)
-        need = None if state.compacted is not None else room.need(run, model, view, planned)
+        need = None if state.compacted is not None else await room.need(run, model, view, planned)
         async with run.commit() as tx:
             if await _pause(tx, run):
                 return

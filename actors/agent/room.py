@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from ...storage.records import Completed
+from ..conversation.builtin import LiveDoc
 from ..conversation.context import ContextView
 from ..conversation.settings import Settings
 from ..models import AssistantMessage, Model
@@ -20,10 +21,12 @@ def _sizes(run: Run[Any], model: Model) -> Limits:
     return limits(run.service(Settings).compaction, model.context_window, model.max_tokens)
 
 
-def need(run: Run[Any], model: Model, view: ContextView, planned: Sequence[Change]) -> Need | None:
+async def need(run: Run[Any], model: Model, view: ContextView, planned: Sequence[Change]) -> Need | None:
     """Decide whether a request with these changes of the prompt needs a compaction, before it or beside it."""
     said = [change.message for change in planned if change.message is not None]
-    return due(run.service(Settings).compaction, _sizes(run, model), view, said)
+    live = await run.snapshot(LiveDoc, run.conversation_id) or {}
+    gave_up_at = live.get("run", {}).get("uncompacted")
+    return due(run.service(Settings).compaction, _sizes(run, model), view, said, gave_up_at=gave_up_at)
 
 
 def overflows(message: AssistantMessage) -> bool:

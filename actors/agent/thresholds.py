@@ -86,18 +86,25 @@ def _reported(contribution: Sequence[Message]) -> int | None:
     return None
 
 
-def due(policy: CompactionPolicy, limits: Limits, view: ContextView, planned: Sequence[Message]) -> Need | None:
+def due(
+    policy: CompactionPolicy,
+    limits: Limits,
+    view: ContextView,
+    planned: Sequence[Message],
+    *,
+    gave_up_at: int | None = None,
+) -> Need | None:
     """Decide whether a request should be preceded or accompanied by a compaction.
 
     One that would replace less than half of what it keeps, or leave the context above the threshold, is not worth its
     price: what fills the context is then nothing that a summary could make smaller, and it would be called for again and
-    again.
+    again. Nor is one soon after another of which nothing came when ``gave_up_at`` was the newest entry.
     """
     if not policy.enabled or limits.blocking is None:
         return None
     size = context_size(view, planned)
     threshold = limits.blocking if size > limits.blocking else limits.background
-    if threshold is None or size <= threshold:
+    if threshold is None or size <= threshold or not _has_grown(view, gave_up_at, limits.keep // 2):
         return None
     cut = select_range(view, limits.keep)
     if cut is None or cut.new_tokens() < max(1, limits.keep // 2):
@@ -107,6 +114,13 @@ def due(policy: CompactionPolicy, limits: Limits, view: ContextView, planned: Se
     if estimate_tokens(kept) + estimate_tokens(prompt) > threshold:
         return None
     return "blocking" if threshold == limits.blocking else "background"
+
+
+def _has_grown(view: ContextView, since: int | None, tokens: int) -> bool:
+    if since is None:
+        return True
+    said = zip(view.entries, view.contributions, strict=True)
+    return sum(estimate_tokens(contribution) for entry, contribution in said if entry.id > since) >= tokens
 
 
 def keep_after_overflow(view: ContextView, limits: Limits) -> int:

@@ -60,8 +60,8 @@ def _no_items(value: JsonObject, ops: Sequence[Any], deltas: int) -> bool:
 
 
 LiveDoc: Doc[Json] = Doc("pi.live", checkpoint_when=_nothing_runs)
-"""What runs now: ``run {taskId, inputs, failed?}`` exactly while busy,
-``generation {attempt, message?, retry?, poll?}``, ``tools``, ``compactions [{taskId, reason, blocking, attempt, retry?}]``."""
+"""What runs now: ``run {taskId, inputs, failed?, uncompacted?}`` exactly while busy, ``tools``,
+``generation {attempt, message?, retry?, deferred?}``, ``compactions [{taskId, reason, blocking, attempt, retry?}]``."""
 InboxDoc: Doc[Json] = Doc("pi.inbox", initial=lambda: {"items": []}, checkpoint_when=_no_items)
 """Queued submissions in id order: ``items [{id, mode, content}]``."""
 UsageDoc: Doc[Json] = Doc("pi.usage", initial=lambda: {"models": {}, "tools": {}}, checkpoint_when=_always)

@@ -121,6 +121,10 @@ class _Step:
             yield e.Retry(attempt=now["attempt"], at=retry["at"], error=retry["error"], **self._about())
         if deferred is not None and deferred != was.get("deferred"):
             yield e.Deferred(poll_at=deferred["pollAt"], **self._about())
+        before = _compactions(self._was)
+        for task, status in _compactions(self._now).items():
+            if before.get(task, status) != status:
+                yield e.CompactionUpdate(task_id=task, status=status, **self._about())
 
     # --- entries, and what ends with them
 

@@ -110,6 +110,13 @@ class CompactionStart(Event, frozen=True, kw_only=True, tag="compaction_start"):
     status: JsonObject
 
 
+class CompactionUpdate(Event, frozen=True, kw_only=True, tag="compaction_update"):
+    """A compaction's status has changed: it is tried again, say."""
+
+    task_id: int
+    status: JsonObject
+
+
 class CompactionEnd(Event, frozen=True, kw_only=True, tag="compaction_end"):
     """A compaction is over, whatever became of it."""
 
@@ -197,6 +204,7 @@ AgentEvent: TypeAlias = (
     | Retry
     | Deferred
     | CompactionStart
+    | CompactionUpdate
     | CompactionEnd
     | TaskFailed
     | TurnStart

@@ -237,6 +237,7 @@ class Sessions(Supervisor):
         try:
             if f"guard:{key}" in self.children():
                 await self.stop_child(f"guard:{key}")
+            self.given_up.pop(key, None)
             return await then()
         finally:
             del self._ended[key]

@@ -2,6 +2,7 @@ import asyncio
 from itertools import pairwise
 
 import perdure
+import pytest
 from perdure.actors.conversation.builtin import UsageDoc
 from perdure.actors.models import (
     AssistantMessage,
@@ -68,7 +69,7 @@ def test_a_compaction_of_a_busy_conversation_waits_for_a_boundary_and_says_so():
 
 
 def test_a_summary_takes_its_place_after_a_tool_round_and_the_run_goes_on_with_it():
-    """CO-12, SI-13: queued input lands after it, and nothing of it is lost."""
+    """CO-12, SI-13, B059: queued input lands after it, and nothing of it is lost."""
 
     async def main():
         begun, free = asyncio.Event(), asyncio.Event()
@@ -199,7 +200,7 @@ def test_a_summary_that_cuts_further_than_a_later_one_is_placed_behind_it():
 
 
 def test_queued_input_survives_a_compaction_of_any_outcome():
-    """SI-16, B122."""
+    """SI-16, B059, B122."""
 
     async def main():
         async with scene(**small(both(answering(error_info("auth", "no key"), echo), " "))) as s:
@@ -322,6 +323,38 @@ def test_events_tell_when_a_compaction_begins_and_ends():
             ended = next(event for event in told_ if isinstance(event, perdure.events.CompactionEnd))
             [task] = await compactions(s.session)
             assert ended.task_id == task.id
+
+    go(main)
+
+
+@pytest.mark.parametrize("hook", [None, lambda ctx, plan: perdure.Decline()])
+def test_a_run_whose_compactions_come_to_nothing_does_not_try_at_every_step(hook):
+    """B122, B121: only when its context has grown by half of what would be kept; the next run tries again."""
+    steps = iter(range(1_000))
+    asked = []
+
+    @perdure.tool
+    async def step() -> str:
+        """Step."""
+        return words(50)
+
+    def counted(ctx, plan):
+        asked.append(plan.first_kept)
+        return hook(ctx, plan) if hook else None
+
+    def brain(request):
+        return call("step") if next(steps) % 21 < 20 else "done"
+
+    async def main():
+        async with scene(**small(both(brain, " ")), tools=[step], extensions=[ext("a", counted)]) as s:
+            await fill(s.root, *[1_000] * 9)
+            assert (await s.ask("go")).text == "done"
+            # 20 steps of about 60 tokens: one try at their beginning, and one for each 250 more
+            assert 2 <= len(asked) <= 6
+            before = len(asked)
+            assert (await s.ask("go")).text == "done"
+            assert len(asked) > before
+            assert await s.root.live() == {}
 
     go(main)
 

@@ -1,5 +1,6 @@
 """The command line as people and scripts use it: another process, beside a live owner and after a dead one."""
 
+import asyncio
 import json
 import os
 import signal
@@ -13,6 +14,7 @@ from pathlib import Path
 import perdure
 import pytest
 from perdure.actors.cli.commands import app
+from perdure.storage.records import Batch, Waiting
 from typer.testing import CliRunner
 
 OWNER = """
@@ -180,3 +182,19 @@ def test_the_readme_mentions_every_command_and_the_help_explains_it():
     for name in names:
         assert f"perdure {name} " in readme
         assert "FILE" in CliRunner().invoke(app, [name, "--help"]).stdout
+
+
+def test_a_wait_is_shown_with_its_policy(tmp_path):
+    async def store():
+        storage = perdure.SqliteStorage(tmp_path / "agents.db")
+        await storage.open()
+        wait = Waiting(checkpoint={"phase": "resume"}, on=[3, 4, 5], policy=perdure.Quorum(2), until=0)
+        task = perdure.TaskRecord(
+            id=2, conversation_id=1, kind="x", version=1, state=wait, background=False, abort_requested=False
+        )
+        writes = [perdure.ConversationRecord(id=1), task]
+        await storage.write([Batch(session="s", seq=1, last_id=5, writes=writes)])
+        await storage.close()
+
+    asyncio.run(store())
+    assert "on 3, 4, 5 (quorum 2)" in output("inspect", tmp_path / "agents.db", "s")

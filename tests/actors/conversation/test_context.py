@@ -1,7 +1,7 @@
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from perdure.actors.conversation.context import active_range, derive
-from perdure.actors.models import AssistantMessage, SystemMessage, ToolResultMessage, UserMessage, plain_text
+from perdure.actors.models import AssistantMessage, Image, SystemMessage, ToolResultMessage, UserMessage, plain_text
 from perdure.storage.records import ContextEdit, EntryRecord
 
 from .support import entry, omit, problems, replace, result, said, system, user
@@ -164,6 +164,40 @@ def test_a_result_that_comes_too_late_is_told_as_news_and_changes_nothing_that_w
     assert isinstance(news, UserMessage)
     assert "found it" in plain_text(news.content)
     assert "grep" in plain_text(news.content)
+
+
+def test_a_late_result_that_comes_in_another_round_is_told_behind_that_rounds_results():
+    """Nothing that a tool said is lost, and nothing comes between calls and results."""
+    sent = [
+        entry(1, user()),
+        entry(2, said(("grep", "a"))),
+        entry(3, user("so?")),
+        entry(4, said(("t", "b"), ("t", "c"))),
+    ]
+    late = [entry(5, result("b")), entry(6, result("a", "found it", "grep")), entry(7, result("c"))]
+    arranged = messages(*sent, *late)
+    assert arranged[5:7] == [result("b"), result("c")]
+    assert "found it" in plain_text(arranged[7].content)
+    open_round = messages(*sent, *late[:2])
+    assert open_round[5] == result("b")
+    assert open_round[7:] == arranged[7:]
+
+
+def test_a_late_result_is_told_once_and_with_its_pictures():
+    picture = Image(data="aGk=", mime_type="image/png")
+    late = ToolResultMessage(tool_call_id="a", tool_name="t", content=[picture])
+    sent = [entry(1, user()), entry(2, said(("t", "a"))), entry(3, user("so?")), entry(4, late)]
+    [*_, news] = messages(*sent, entry(5, result("a", "again")))
+    assert news.content[1:] == [picture]
+    assert plain_text(news.content).endswith("(no text)")
+
+
+def test_equal_ids_in_one_message_keep_their_own_results():
+    """B095: as in old transcripts; new answers get ids of their own."""
+    asked = entry(2, said(("t", "x"), ("t", "x")))
+    arranged = messages(entry(1, user()), asked, entry(3, result("x", "first")), entry(4, result("x", "second")))
+    assert arranged[2:] == [result("x", "first"), result("x", "second")]
+    assert messages(entry(1, user()), asked, entry(3, result("x", "first")))[3].details == {"reason": "missing_result"}
 
 
 def test_an_id_that_a_later_message_uses_again_belongs_to_the_later_call():

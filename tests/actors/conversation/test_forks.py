@@ -398,9 +398,11 @@ def test_an_empty_conversation_has_nothing_to_fork():
 
 @pytest.mark.parametrize("when", ["before", "after"])
 @pytest.mark.parametrize("offset", [0, 1], ids=["the fork", "its first input"])
-def test_a_crash_at_each_commit_of_a_fork_leaves_all_of_it_or_nothing(tmp_path, when, offset):
+@pytest.mark.parametrize("backend", ["sqlite", "jsonl"])
+def test_a_crash_at_each_commit_of_a_fork_leaves_all_of_it_or_nothing(tmp_path, backend, when, offset):
     """B137, P3: nothing lost, nothing doubled."""
-    inner = perdure.SqliteStorage(tmp_path / "s.db", durability="process")
+    sqlite = backend == "sqlite"
+    inner = perdure.SqliteStorage(tmp_path / "s.db") if sqlite else perdure.JsonlStorage(tmp_path / "s")
 
     async def main():
         storage = Faults(inner)

@@ -4,7 +4,17 @@ import asyncio
 from itertools import pairwise
 
 import pytest
-from perdure import Agent, Extension, MemoryStorage, ScriptedModel, SessionFailed, SqliteStorage, System, VirtualClock
+from perdure import (
+    Agent,
+    Extension,
+    MemoryStorage,
+    ScriptedModel,
+    SessionFailed,
+    Settings,
+    SqliteStorage,
+    System,
+    VirtualClock,
+)
 from perdure.actors.session.actors import (
     BACKOFF,
     PERIOD_S,
@@ -16,6 +26,7 @@ from perdure.actors.session.actors import (
 from structlog.testing import capture_logs
 
 from ..task.support import Script, Scripted, home, start
+from .test_supervision import Flaky
 
 HEALTHY = [f"healthy-{number}" for number in range(50)]
 NAPS = 40
@@ -63,7 +74,11 @@ def test_a_crash_loop_is_bounded_reported_once_and_noticed_by_nobody_else(store,
         model = ScriptedModel(lambda request: "well")
         storage = MemoryStorage() if store == "memory" else SqliteStorage(tmp_path / "s.db", durability="process")
         system = System.open(
-            storage, models=[model], extensions=[Extension(name="test", tasks=(Scripted,))], clock=clock
+            storage,
+            models=[model],
+            extensions=[Extension(name="test", tasks=(Scripted,))],
+            settings=Settings(idle_after_s=None),  # so that another incarnation means a crash
+            clock=clock,
         )
         system.services.provide(Script, script)
         deaths = Deaths(system, lambda run: f"task:{run.session}/{run.id}")
@@ -136,6 +151,22 @@ def test_a_few_crashes_cost_a_few_restarts_and_nobody_is_told_of_an_end(actor):
             assert not [log for log in logs if log["event"] in ("supervisor_escalated", "session_given_up")]
             restarts = [log for log in logs if log["event"] == "child_restarting"]
             assert [log["attempt"] for log in restarts] == list(range(1, RESTARTS + 1))
+            assert system.inspect().given_up == {}
+
+    asyncio.run(main())
+
+
+def test_a_session_that_was_given_up_is_forgotten_when_it_is_deleted():
+    async def main():
+        storage = Flaky()
+        async with System.open(storage, clock=VirtualClock(autojump=True)) as system:
+            await home(system, "bad")
+        async with System.open(storage, clock=VirtualClock(autojump=True)) as system:
+            storage.failing["bad"] = 1_000
+            with pytest.raises(SessionFailed):
+                await system.session("bad")
+            assert list(system.inspect().given_up) == ["bad"]
+            assert await system.delete_session("bad")
             assert system.inspect().given_up == {}
 
     asyncio.run(main())

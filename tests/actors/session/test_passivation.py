@@ -540,6 +540,24 @@ def test_watchers_outlive_passivation_keep_no_session_and_miss_nothing(place):
     asyncio.run(main())
 
 
+def test_those_who_follow_events_outlive_passivation_too_and_hear_of_every_commit():
+    async def main():
+        clock = VirtualClock()
+        async with house(MemoryStorage(), clock=clock) as system:
+            _, root = await home(system)
+            await note(root, 1)
+            stream = await root.watch_events()
+            snapshot = await anext(stream)
+            await idle(system)
+            await passed(system, clock)
+            await until(lambda: not active(system))
+            await note(root, 2)
+            event = await anext(stream)
+            assert (event.entry.data, event.seq) == (2, snapshot.seq + 1)
+
+    asyncio.run(main())
+
+
 def test_a_view_that_comes_back_is_the_one_that_later_watchers_share():
     async def main():
         clock = VirtualClock()

@@ -7,8 +7,9 @@ it can be said: again and again, whoever may have a turn gets one.
 import asyncio
 from collections import Counter
 
-from perdure import Phase, Task
-from perdure.storage.records import Completing, Running, Terminal, Waiting
+import msgspec
+from perdure import Backoff, Phase, Restart, Task
+from perdure.storage.records import Completing, Faulted, OutcomeError, Running, Terminal, Waiting
 
 from ...supervisors.model import World, marked, task, with_state
 
@@ -37,7 +38,15 @@ class Puppets:
         self._strings.clear()
 
 
-class Puppet(Task[None, None], name="test.puppet"):
+BACKOFF_MS, WITHIN_MS, TRIES = 5_000, 100_000, 2
+RESTART = Restart(
+    max=TRIES,
+    within=WITHIN_MS / 1_000,
+    backoff=Backoff(first_s=BACKOFF_MS / 1_000, factor=1.0, max_s=BACKOFF_MS / 1_000, jitter=0.0),
+)
+
+
+class Puppet(Task[None, None], name="test.puppet", restart=RESTART):
     class Run(Phase):
         pass
 
@@ -94,10 +103,10 @@ def wait(on, policy, until):
 
 
 def finish(how):
-    """End as completed, failed or aborted, or raise."""
+    """End as completed, failed or aborted, or crash."""
 
     async def command(run):
-        if how == "faulted":
+        if how == "crashed":
             raise RuntimeError("as told")
         async with run.commit() as tx:
             {"completed": tx.complete, "failed": lambda: tx.fail("as told"), "aborted": tx.abort}[how]()
@@ -130,6 +139,17 @@ class Model:
         """A running task's code has decided; it runs no more."""
         del self.running[tid]
         self.put(with_state(self.world.tasks[tid], state))
+
+    def crash(self, tid):
+        """A running task's code has raised: it waits for its next try, or has had them all."""
+        record, now = self.world.tasks[tid], self.world.now
+        times = [at for at in record.restarts or () if now - at < WITHIN_MS]
+        if len(times) < TRIES:
+            wait = Waiting(checkpoint=record.state.checkpoint, on=[], policy="allSettled", until=now + BACKOFF_MS)
+            self.become(tid, wait)
+            self.put(msgspec.structs.replace(self.world.tasks[tid], restarts=[*times, now]))
+        else:
+            self.become(tid, Completing(outcome=Faulted(error=OutcomeError(message="as told"))))
 
     def mark(self, tids):
         for tid in tids:
@@ -190,4 +210,5 @@ def seen(record):
         record.owner,
         record.background,
         record.abort_requested,
+        record.restarts,
     )
