@@ -185,6 +185,11 @@ async def _shown(run: Run[ToolInput]) -> JsonObject:
     return next((slot for slot in live.get("tools", ()) if slot.get("taskId") == run.id), {})
 
 
+async def _slot(tx: BaseTx, run: Run[ToolInput]) -> Draft | None:
+    """Give the call's slot in ``pi.live``, which is shown to people; a call that a tool makes has none."""
+    return None if run.input.assistant is None else await slots.slot_of(tx, run.conversation_id, run.id)
+
+
 def _limits(tool: Tool | None) -> OutputLimits:
     return OutputLimits() if tool is None else tool.limits
 
@@ -278,8 +283,9 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resol
     context = ToolContext(run, call.id, output, _nested(run, call, again=again))
 
     async def flush() -> None:
-        async with run.commit() as tx:
-            await _show(tx, run, context)
+        if run.input.assistant is not None:
+            async with run.commit() as tx:
+                await _show(tx, run, context)
 
     context._pump = Pump(run.clock, run.service(Settings).progress.output_interval_ms, flush)
     started = run.clock.monotonic()
@@ -386,7 +392,7 @@ async def _outcome(
     """Put a result where it belongs: into the transcript, or into the outcome for the tool that has made the call."""
     await count_tool(tx, run.conversation_id, call.name, draft.usage)
     if run.input.assistant is None:
-        result = msgspec.to_builtins(results.as_result(draft))
+        result = msgspec.json.decode(msgspec.json.encode(results.as_result(draft)))
         return ToolOutcome(result=result, request_id=request_id)
     message = results.message(draft, call.id, call.name, run.now(), duration_ms)
     data = {"diagnostics": draft.diagnostics}
