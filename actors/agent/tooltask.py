@@ -341,11 +341,6 @@ def _fitting(run: Run[ToolInput], tool: Tool, draft: results.Draft) -> results.D
     return draft
 
 
-async def _slot(tx: BaseTx, run: Run[ToolInput]) -> Draft | None:
-    """Give the slot of a call in the tool round that ``pi.live`` shows; a call by another tool has none."""
-    return None if run.input.assistant is None else await slots.slot_of(tx, run.conversation_id, run.id)
-
-
 async def _park(run: Run[ToolInput], context: ToolContext) -> None:
     """Wait for the completion from outside, unless it has come before the tool returned."""
     context._output.finish()
