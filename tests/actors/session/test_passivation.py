@@ -558,6 +558,24 @@ def test_those_who_follow_events_outlive_passivation_too_and_hear_of_every_commi
     asyncio.run(main())
 
 
+def test_a_stream_of_events_goes_on_when_its_session_comes_back():
+    async def main():
+        clock = VirtualClock()
+        async with house(MemoryStorage(), clock=clock) as system:
+            _, root = await home(system)
+            await note(root, 1)
+            events = await root.watch_events()
+            first = await anext(events)
+            await passed(system, clock)
+            assert active(system) == []
+            await note(root, 2)
+            appended = await anext(events)
+            assert type(appended) is not type(first), "a snapshot says that something was missed"
+            assert appended.entry.data == 2
+
+    asyncio.run(main())
+
+
 def test_a_view_that_comes_back_is_the_one_that_later_watchers_share():
     async def main():
         clock = VirtualClock()
