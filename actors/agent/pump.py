@@ -6,6 +6,7 @@ Proved by tests/actors/agent/test_pump.py.
 import asyncio
 import threading
 from collections.abc import Awaitable, Callable
+from contextvars import copy_context
 
 import structlog
 
@@ -29,24 +30,24 @@ class Pump:
         self._flush = flush
         self._next = clock.now() + delay_ms
         self._dirty = asyncio.Event()
+        self._context = copy_context()  # whoever touches first may hold a session's line
         self._stopped = False
         self._pause: asyncio.Future[None] | None = None
         self._loop = asyncio.get_running_loop()
         self._thread = threading.get_ident()
         self._task: asyncio.Task[None] | None = None
-        """Begun by the first touch: most work is over before it has anything to show."""
 
     def touch(self) -> None:
         """Say that there is something to flush. Any thread."""
         if threading.get_ident() == self._thread:
-            self._wake()
+            self._touch()
         elif not self._dirty.is_set():
-            self._loop.call_soon_threadsafe(self._wake)
+            self._loop.call_soon_threadsafe(self._touch)
 
-    def _wake(self) -> None:
+    def _touch(self) -> None:
         self._dirty.set()
         if self._task is None and not self._stopped:
-            self._task = self._loop.create_task(self._run())
+            self._task = self._loop.create_task(self._run(), context=self._context)
 
     async def stop(self) -> None:
         """End; what has not been flushed is dropped, a flush in flight is waited for."""

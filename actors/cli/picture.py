@@ -3,6 +3,7 @@
 Tasks and conversations stand below their owner; one whose owner has ended stands below the session.
 """
 
+from collections import Counter
 from collections.abc import AsyncIterator, Iterable, Iterator
 
 import msgspec
@@ -60,6 +61,10 @@ class Task(Part, kw_only=True):
     waiting_on: list[int] = []
     policy: str | None = None
     until: int | None = None
+    mail: bool = False
+    """Whether it waits for messages, too."""
+    queued: int = 0
+    """How many messages are queued for it."""
     background: bool = False
     abort_requested: bool = False
     started_at: int | None = None
@@ -94,6 +99,9 @@ class SessionLine(Part, kw_only=True):
 class Session(SessionLine, kw_only=True):
     """A session and all that is under way in it."""
 
+    outgoing: int = 0
+    """How many messages have not arrived in their receivers' sessions."""
+    dead_letters: int = 0
     documents: list[Document]
     conversations: list[Conversation]
 
@@ -165,10 +173,14 @@ async def inspect_session(reader: SqliteReader, key: str) -> Session | None:
     live = await reader.live_tasks(key)
     conversations = await _conversations(reader, key, live)
     shown = {one.id: await _conversation(reader, key, one) for one in conversations}
-    tasks = {one.id: await _task(reader, key, one) for one in live}
+    messages = await reader.live_messages(key)
+    queued = Counter(message.task_id for message in messages if message.status == "queued")
+    tasks = {one.id: await _task(reader, key, one, queued[one.id]) for one in live}
     return Session(
         **msgspec.structs.asdict(record),
         sizes=await reader.session_sizes(key),
+        outgoing=len(messages) - queued.total(),
+        dead_letters=(await reader.dead_letters()).get(key, 0),
         documents=await _documents(reader, key, SessionScope()),
         conversations=_hang(shown, tasks, live),
     )
@@ -208,7 +220,7 @@ async def _conversation(reader: SqliteReader, key: str, record: ConversationReco
     )
 
 
-async def _task(reader: SqliteReader, key: str, record: TaskRecord) -> Task:
+async def _task(reader: SqliteReader, key: str, record: TaskRecord, queued: int) -> Task:
     state = record.state
     waiting = state if isinstance(state, Waiting) else None
     return Task(
@@ -221,6 +233,8 @@ async def _task(reader: SqliteReader, key: str, record: TaskRecord) -> Task:
         waiting_on=[] if waiting is None else waiting.on,
         policy=None if waiting is None else _policy(waiting.policy),
         until=None if waiting is None else waiting.until,
+        mail=waiting is not None and waiting.mail,
+        queued=queued,
         background=record.background,
         abort_requested=record.abort_requested,
         started_at=record.started_at,

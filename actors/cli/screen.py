@@ -66,6 +66,8 @@ def _session(session: Session) -> Tree:
     sizes = session.sizes
     wake = "" if session.wake is None else f", wake {_when(session.wake)}"
     head = f"seq {session.seq}, last id {session.last_id}{wake}, {sizes.entries} entries, {_bytes(sizes.bytes)}"
+    head += f", {session.outgoing} outgoing" if session.outgoing else ""
+    head += f", {session.dead_letters} dead letters" if session.dead_letters else ""
     tree = Tree(Text.assemble("session ", (_safe(session.key), "bold"), f"  {head}"))
     _add_documents(tree, session.documents)
     for conversation in session.conversations:
@@ -104,6 +106,10 @@ def _describe(task: Task) -> str:
         parts.append(f"on {', '.join(map(str, task.waiting_on))} ({task.policy})")
     if task.until is not None:
         parts.append(f"until {_when(task.until)}")
+    if task.mail:
+        parts.append("for mail")
+    if task.queued:
+        parts.append(f"{task.queued} queued")
     parts += ["background"] * task.background + ["abort requested"] * task.abort_requested
     return ", ".join(parts)
 

@@ -19,7 +19,7 @@ from ...storage.records import MessageRecord
 from ..runtime import Backoff
 from .commit import Commit
 from .core import SessionCore
-from .directory import core_of
+from .directory import at_work, core_of
 from .errors import SessionClosed, SessionFailed
 from .mail import OutboxDoc, place_backlog, receive_from
 from .publication import Publication
@@ -80,6 +80,7 @@ class Courier:
 
     async def _round(self, peer: str | None) -> None:
         """Hand over until the bag is empty."""
+        at_work.set(True)  # what was sent is no visitor from outside, to be refused while the system drains
         attempt = 0
         try:
             while self._bags.get(peer) and self._core.usable:

@@ -12,15 +12,15 @@ from heapq import heappop, heappush
 class Gate:
     """Waits for commit numbers to become durable; ``use`` is entered by whoever waits."""
 
-    __slots__ = ("_awaited", "_failure", "_use", "_waiting", "durable")
+    __slots__ = ("_failure", "_order", "_use", "_waiting", "durable")
 
     def __init__(self, durable: int, use: AbstractContextManager[None] | None = None) -> None:
         self._use = nullcontext() if use is None else use
         self.durable = durable
         """The highest commit number that is known to be stored."""
         self._waiting: dict[int, list[asyncio.Future[None]]] = {}
-        self._awaited: list[int] = []
-        """The commits of ``_waiting`` as a heap: thousands may wait, and each step of the watermark looks at the first."""
+        self._order: list[int] = []
+        """The numbers that are waited for, as a heap: thousands may wait, and each commit looks."""
         self._failure: Callable[[], Exception] | None = None
 
     async def wait(self, seq: int) -> None:
@@ -32,7 +32,7 @@ class Gate:
         opened = asyncio.get_running_loop().create_future()
         if seq not in self._waiting:
             self._waiting[seq] = []
-            heappush(self._awaited, seq)
+            heappush(self._order, seq)
         self._waiting[seq].append(opened)
         with self._use:
             await opened
@@ -40,8 +40,8 @@ class Gate:
     def advance(self, seq: int) -> None:
         """Declare everything up to ``seq`` durable."""
         self.durable = seq
-        while self._awaited and self._awaited[0] <= seq:
-            for opened in self._waiting.pop(heappop(self._awaited)):
+        while self._order and self._order[0] <= seq:
+            for opened in self._waiting.pop(heappop(self._order)):
                 if not opened.done():
                     opened.set_result(None)
 
@@ -52,4 +52,4 @@ class Gate:
             if not opened.done():
                 opened.set_exception(failure())
         self._waiting.clear()
-        self._awaited.clear()
+        self._order.clear()

@@ -7,6 +7,7 @@ Each line is the time until the outcome in question is durable, with real task d
 * *chain*: a task creates the next one, which it owns, and finishes; its outcome is held until everything below has ended.
   "build" is from the creation of the first to the last one's start, "settle" from the last one's finish to the end of the first.
 * *abort*: three levels of parked tasks, 10,000 in all, from the request to the end of the topmost: every abort handler runs.
+* *nested calls*: one tool makes 8,000 calls of another at once; each is a tool task of its own.
 * *one after another*: a task runs 10,000 others in turn; what the session keeps of them in memory afterwards.
 """
 
@@ -22,12 +23,13 @@ from pathlib import Path
 from typing import Any
 
 import perdure
+from perdure.actors.models import UserMessage, call, plain_text
 
 sys.path.insert(0, str(Path(__file__).parent))
 from slow_disk import flush_ms
 
-REFERENCE = {"chain of 500": 50.0, "chain of 20,000": 1_500.0}
-"""Milliseconds that the reference names for settling (its changelog and the design's headline table)."""
+REFERENCE = {"chain of 500": 50.0, "chain of 20,000": 1_500.0, "8,000 nested calls": 2_700.0}
+"""Milliseconds that the reference names: for settling, and for all calls."""
 
 
 class Link(perdure.Task[int, None], name="bench.link"):
@@ -88,6 +90,26 @@ class Leaf(perdure.Task[None, None], name="bench.leaf"):
 
 
 FAR = 2**52
+CALLS = 8_000
+
+
+@perdure.tool(replay="safe")
+async def square(number: int) -> perdure.ToolResult:
+    """Square a number."""
+    return perdure.ToolResult(content=str(number**2))
+
+
+@perdure.tool(replay="safe")
+async def squares(ctx: perdure.ToolContext, count: int) -> str:
+    """Square many numbers."""
+    done = await asyncio.gather(*(ctx.call("square", {"number": number}) for number in range(count)))
+    return f"{len(done)} squares"
+
+
+def brain(request: Any) -> Any:
+    """Call the tool once, then say what it said."""
+    last = request.messages[-1]
+    return [call("squares", count=CALLS)] if isinstance(last, UserMessage) else plain_text(last.content)
 
 
 class Signals:
@@ -108,12 +130,13 @@ Measure = Callable[[perdure.System, perdure.Session], Awaitable[dict[str, float]
 
 async def on_file(folder: Path, measure: Measure) -> dict[str, float]:
     """Measure on a fresh file."""
-    extension = perdure.Extension(name="bench", tasks=[Link, Node, Each, Leaf])
+    extension = perdure.Extension(name="bench", tasks=[Link, Node, Each, Leaf], tools=[square, squares])
     with tempfile.TemporaryDirectory(dir=folder) as name:
-        async with perdure.System.open(Path(name, "bench.db"), extensions=[extension]) as system:
+        models = [perdure.ScriptedModel(brain)]
+        async with perdure.System.open(Path(name, "bench.db"), models=models, extensions=[extension]) as system:
             system.services.provide(Signals, Signals())
             session = await system.session("bench")
-            await session.root()
+            await session.root(agent=perdure.Agent(model="scripted/model"))
             gc.collect()
             return await measure(system, session)
 
@@ -151,6 +174,15 @@ async def abort(system: perdure.System, session: perdure.Session) -> dict[str, f
     return {"abort": (time.perf_counter() - began) * 1e3}
 
 
+async def nested_calls(system: perdure.System, session: perdure.Session) -> dict[str, float]:
+    root = await session.conversation(1)
+    began = time.perf_counter()
+    settled = await (await root.submit("go")).wait()
+    assert settled.text == f"{CALLS} squares"
+    assert not await session.tasks()
+    return {"all": (time.perf_counter() - began) * 1e3}
+
+
 async def one_after_another(system: perdure.System, session: perdure.Session) -> dict[str, float]:
     began = time.perf_counter()
     task = await create(session, Each, 10_000)
@@ -170,6 +202,7 @@ def main() -> int:
         "chain of 1,000": chain(1_000),
         "chain of 20,000": chain(20_000),
         "abort of 10,000": abort,
+        "8,000 nested calls": nested_calls,
         "one after another": one_after_another,
     }
     with tempfile.TemporaryDirectory(prefix="perdure-bench-") as folder:

@@ -52,7 +52,9 @@ def make_storage(backend, path):
 
 
 def open_system(store, **options):
-    return perdure.System.open(store, extensions=[EXTENSION], **options)
+    """A system in which sessions leave memory as soon as they have nothing to do."""
+    settings = perdure.Settings(idle_after_s=0.005)
+    return perdure.System.open(store, extensions=[EXTENSION], settings=settings, **options)
 
 
 async def begin(system, count, burst=3):

@@ -198,3 +198,26 @@ def test_a_wait_is_shown_with_its_policy(tmp_path):
 
     asyncio.run(store())
     assert "on 3, 4, 5 (quorum 2)" in output("inspect", tmp_path / "agents.db", "s")
+
+
+def test_mail_is_shown_where_it_waits(tmp_path):
+    """B062: what was accepted and not handled can be seen."""
+
+    async def store():
+        storage = perdure.SqliteStorage(tmp_path / "agents.db")
+        await storage.open()
+        wait = Waiting(checkpoint={"phase": "resume"}, on=[], policy="allSettled", mail=True)
+        task = perdure.TaskRecord(
+            id=2, conversation_id=1, kind="x", version=1, state=wait, background=False, abort_requested=False
+        )
+        statuses = ("queued", "queued", "outgoing", "dead", "dead", "dead")
+        mail = [perdure.MessageRecord(id=n, status=status, task_id=2) for n, status in enumerate(statuses, 3)]
+        await storage.write(
+            [Batch(session="s", seq=1, last_id=9, writes=[perdure.ConversationRecord(id=1), task, *mail])]
+        )
+        await storage.close()
+
+    asyncio.run(store())
+    said = output("inspect", tmp_path / "agents.db")
+    assert "for mail, 2 queued" in said
+    assert "1 outgoing, 3 dead letters" in said

@@ -260,6 +260,65 @@ def test_closing_with_mail_under_way_loses_nothing(place):
 
 
 @run
+async def test_mail_that_is_sent_while_the_system_drains_is_delivered_then_or_by_the_next_owner():
+    """B046: whoever closes with a grace loses nothing either."""
+    store = MemoryStorage()
+    with capture_logs() as logs:
+        async with opened(store) as system:
+            there = await box(system, "there")
+            system.registry.install(Extension(name="late", tasks=[Late]))
+            root = await (await system.session("here")).root()
+            Late.gate = asyncio.Event()
+            async with root.commit() as tx:
+                await tx.create_task(Late, there.id)
+            closing = asyncio.ensure_future(system.close(grace_s=60))
+            await asyncio.sleep(0)
+            Late.gate.set()
+            await closing
+        async with opened(store) as system:
+            assert await in_system(system, there).result() == ["late"]
+    assert "mail_not_delivered" not in {one["event"] for one in logs}
+
+
+class Late(Task[int, None], name="test.late"):
+    """Sends its mail when its gate is open."""
+
+    class Send(Phase):
+        pass
+
+    async def send(self, run, state):
+        await Late.gate.wait()
+        async with run.commit() as tx:
+            await tx.tell(run.input, "late", session="there")
+            await tx.tell(run.input, "end", session="there")
+            tx.complete()
+
+
+@run
+async def test_sessions_that_have_left_memory_come_back_for_their_mail_and_stay_while_they_have_some_to_send():
+    storage = Away()
+    clock = VirtualClock(autojump=True)
+    async with opened(storage, clock) as system:
+        there, away = await box(system, "there"), await box(system, "away")
+        await clock.sleep(1_000)
+        assert system.inspect().sessions == {}
+        await send(system, "here", there, 1)
+        await clock.sleep(1_000)
+        assert system.inspect().sessions == {}, "what has arrived keeps nobody in memory"
+        storage.away = {"away"}
+        with capture_logs():
+            await send(system, "here", there, "end", away, 1)
+            assert await there.result() == [1]
+            await clock.sleep(100)
+            assert "here" in system.inspect().sessions
+            storage.away = set()
+            await send(system, "here", away, "end")
+            assert await away.result() == [1]
+        await clock.sleep(1_000)
+        assert system.inspect().sessions == {}
+
+
+@run
 async def test_after_a_crash_a_session_with_mail_to_send_is_active_again_by_itself():
     """B062: though it has no other work."""
     storage = Away()

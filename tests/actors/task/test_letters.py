@@ -8,6 +8,7 @@ import msgspec
 import perdure
 import pytest
 from perdure import (
+    Backoff,
     InboxFull,
     InvalidValue,
     Letter,
@@ -15,6 +16,7 @@ from perdure import (
     MemoryStorage,
     MessageQuery,
     Phase,
+    Restart,
     SessionFailed,
     System,
     Task,
@@ -27,8 +29,9 @@ from perdure.actors.task.definition import Definitions
 from perdure.chord.errors import InvalidJson
 from perdure.storage.errors import StorageError
 from perdure.storage.faulty import FaultyStorage
+from structlog.testing import capture_logs
 
-from .support import Script, Scripted, home, opened, outcome, scene, start, turns, until
+from .support import Script, Scripted, home, opened, outcome, scene, scripted, start, turns, until
 
 
 class Clerk(Task[str, list], name="test.clerk"):
@@ -172,6 +175,39 @@ async def test_bad_limits_and_bad_addresses_are_refused(script, session, root):
     assert len((await session.messages()).items) == 1
     script.open("run:a")
     assert await task.result() == "done"
+
+
+Shaky = scripted(name="test.shaky", restart=Restart(max=2, within=600.0, backoff=Backoff(first_s=1.0)))
+
+
+def test_a_phase_that_crashes_over_a_message_finds_it_again_until_the_task_is_given_up():
+    """B064: handled once in the end, or kept as a dead letter; never half."""
+
+    async def main(crashes):
+        script = Script()
+        async with opened(MemoryStorage(), script, Shaky, clock=VirtualClock(autojump=True)) as system:
+            session, root = await home(system)
+
+            async def run(run):
+                async with run.commit() as tx:
+                    (letter,) = await tx.receive()
+                    await tx.append("heard", letter.body)
+                    if script.log.count("run:a") <= crashes:
+                        raise ZeroDivisionError
+                    tx.complete("done")
+
+            script.on("a", run=run)
+            script.gate("run:a")
+            task = await start(root, "a", kind=Shaky)
+            await task.tell("poison")
+            script.open("run:a")
+            ended = (await outcome(task)).__struct_config__.tag
+            heard = [entry.data for entry in (await root.entries()).items if entry.kind == "heard"]
+            return ended, heard, [one.body for one in (await session.dead_letters()).items]
+
+    with capture_logs():
+        assert asyncio.run(main(crashes=2)) == ("completed", ["poison"], [])
+        assert asyncio.run(main(crashes=3)) == ("faulted", [], ["poison"])
 
 
 # --- waiting
