@@ -1,5 +1,6 @@
 """What the wheel holds, what importing costs, and that what is public is public on purpose."""
 
+import ast
 import shutil
 import subprocess
 import sys
@@ -35,6 +36,17 @@ def test_the_wheel_holds_every_module_and_nothing_else(tmp_path: Path) -> None:
     modules = [*ROOT.glob("*.py"), *(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))]
     expected = {f"perdure/{path.relative_to(ROOT).as_posix()}" for path in modules} | {"perdure/py.typed"}
     assert packed == expected
+
+
+def test_no_module_imports_a_transport_by_name_when_it_is_imported() -> None:
+    """B172: an SDK may replace its transport; nothing of ours stands or falls with it at import."""
+    modules = [*ROOT.glob("*.py"), *(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))]
+    for path in modules:
+        for node in ast.parse(path.read_text()).body:
+            names = [alias.name for alias in node.names] if isinstance(node, ast.Import) else []
+            names += [node.module or ""] if isinstance(node, ast.ImportFrom) and node.level == 0 else []
+            found = {name.partition(".")[0] for name in names} & {"httpx", "httpx2", "anyio", "aiohttp", "requests"}
+            assert not found, f"{path} imports {found}"
 
 
 def test_importing_perdure_imports_no_provider_sdk() -> None:

@@ -185,6 +185,11 @@ async def _shown(run: Run[ToolInput]) -> JsonObject:
     return next((slot for slot in live.get("tools", ()) if slot.get("taskId") == run.id), {})
 
 
+async def _slot(tx: BaseTx, run: Run[ToolInput]) -> Draft | None:
+    """Give the call's slot in ``pi.live``, which is shown to people; a call that a tool makes has none."""
+    return None if run.input.assistant is None else await slots.slot_of(tx, run.conversation_id, run.id)
+
+
 def _limits(tool: Tool | None) -> OutputLimits:
     return OutputLimits() if tool is None else tool.limits
 
@@ -334,11 +339,6 @@ def _fitting(run: Run[ToolInput], tool: Tool, draft: results.Draft) -> results.D
             return msgspec.structs.replace(draft, details=None)
         return results.error("invalid_details", f"Tool {tool.name} gave details of a wrong type: {error}", failed=True)
     return draft
-
-
-async def _slot(tx: BaseTx, run: Run[ToolInput]) -> Draft | None:
-    """Give the slot of a call in the tool round that ``pi.live`` shows; a call by another tool has none."""
-    return None if run.input.assistant is None else await slots.slot_of(tx, run.conversation_id, run.id)
 
 
 async def _park(run: Run[ToolInput], context: ToolContext) -> None:

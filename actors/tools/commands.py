@@ -101,6 +101,7 @@ class Command:
         return ProcessId(pid, processes.started_at(pid) or "", self._token)
 
     async def _give_up(self, timer: Timer | None) -> None:
+        self._on_output = None  # whoever still writes must not keep what it belongs to in memory
         if timer is not None:
             timer.cancel()
         if self._process.stdin is not None:

@@ -105,7 +105,7 @@ class McpServer:
         async def connect() -> Any:
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
-            from mcp.shared._httpx_utils import create_mcp_http_client
+            from mcp.shared._httpx_utils import create_mcp_http_client  # its public way in needs the transport by name
 
             async with (
                 create_mcp_http_client(headers=dict(headers or {})) as http,

@@ -249,7 +249,8 @@ def test_a_full_inbox_fails_the_compaction_and_not_the_session():
             await asked.wait()
             queued = await s.root.submit("more")
             done = await s.root.compact()
-            assert (done.status, "full" in done.reason) == ("failed", True)
+            [task] = await compactions(s.session)
+            assert (done.status, task.state.outcome.error.detail) == ("failed", {"reason": "inbox_full"})
             free.set()
             assert (await submission.wait()).status == (await queued.wait()).status == "done"
 

@@ -344,10 +344,21 @@ def waiting_tool(replay, started, wait):
     return perdure.tool(replay=replay, name="wait")(wait_for_it)
 
 
+class Forever(perdure.Task[None, None], name="test.forever", version=1):
+    """Parks until nobody knows when."""
+
+    class Wait(perdure.Phase):
+        pass
+
+    async def wait(self, run, state):
+        await run.wait(mail=True, then=self.Wait())
+
+
 async def asks_own_session(ctx):
-    """By way of a helper, which might outlive the call: the call's own code would be refused at once (B034)."""
-    await asyncio.ensure_future(ctx.conversation(1).wait_for_idle())
-    return "idle, which cannot be"
+    async with ctx.commit() as tx:
+        other = await tx.create_task(Forever, background=True)
+    await other.result()
+    return "over, which cannot be"
 
 
 async def asks_own_session_and_complains(ctx):
@@ -382,7 +393,8 @@ def test_the_end_of_its_own_session_is_no_answer_of_a_tool_and_the_next_life_giv
 
         tool = waiting_tool(replay, started, once)
         brain = calling(call("wait", "c1"))
-        async with scene(brain, tools=[tool], storage=storage) as s:
+        tasks = [perdure.Extension(name="tasks", tasks=[Forever])]
+        async with scene(brain, tools=[tool], storage=storage, extensions=tasks) as s:
             submission = await s.root.submit("x")
             await seen(s.root, lambda v: any(slot["status"] == "running" for slot in slots(v)))
             while not started:
@@ -392,7 +404,7 @@ def test_the_end_of_its_own_session_is_no_answer_of_a_tool_and_the_next_life_giv
                 settled = await answered(submission)
                 [result] = await results(s.root)
         if end == "close":
-            async with scene(brain, tools=[tool], storage=storage) as s:
+            async with scene(brain, tools=[tool], storage=storage, extensions=tasks) as s:
                 settled = await answered(await s.session.submission(submission.id))
                 [result] = await results(s.root)
         said = plain_text(result.content)
