@@ -1,11 +1,13 @@
 """Calls that a tool makes of other tools: tasks of their own, below the call's. Proved by tests/actors/agent/test_nested.py."""
 
+import asyncio
 from typing import Any
 
 import msgspec
 
 from ...storage.contract import TaskQuery
 from ...storage.records import JsonObject, Terminal
+from ..conversation.settings import Settings
 from ..session.arguments import plain
 from ..task.definition import Task
 from ..task.ref import TaskRef
@@ -25,6 +27,7 @@ class NestedCalls:
         self._task = task
         self._made: dict[str, int] | None = None if again else {}
         self._count = 0
+        self._room = asyncio.Semaphore(run.service(Settings).max_nested_calls)
         self.open: set[int] = set()
         """Those whose results nobody has waited for."""
 
@@ -32,11 +35,12 @@ class NestedCalls:
         """Make a call, or find it, and wait for its result."""
         key = str(self._count) if key is None else key
         self._count += 1
-        task = await self._begin(tool, arguments, f"{self._call_id}/{key}")
-        self.open.add(task)
-        ref: TaskRef[Any] = TaskRef(self._run.services, self._run.session, task)
-        record = await ref.settled()
-        self.open.discard(task)
+        async with self._room:
+            task = await self._begin(tool, arguments, f"{self._call_id}/{key}")
+            self.open.add(task)
+            ref: TaskRef[Any] = TaskRef(self._run.services, self._run.session, task)
+            record = await ref.settled()
+            self.open.discard(task)
         assert isinstance(record.state, Terminal)
         return _result(record.state.outcome, tool)
 

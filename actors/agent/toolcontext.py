@@ -107,7 +107,8 @@ class ToolContext(Doors):
 
         It is a task that this call owns; the model sees nothing of it. An error of the tool is a result with
         ``is_error``. An execution that runs again after a crash gets the results of the calls that it has made before, by
-        ``key`` (default: the number of the call). Calls that are left running are aborted when this one ends.
+        ``key`` (default: the number of the call). Calls that are left running are aborted when this one ends. So many as
+        ``Settings.max_nested_calls`` say are under way at once.
         """
         return await self._nested.call(tool, arguments, key)
 

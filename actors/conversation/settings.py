@@ -63,6 +63,8 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     idle_timeout_ms: int | None = None
     max_submission_bytes: int = 1_048_576
     max_repeated_rounds: int | None = 50
+    max_nested_calls: int = 256
+    """How many calls that one execution of a tool makes may be under way at once; more wait for their turn."""
     max_queued_submissions: int = 1_000
     max_queued_bytes: int = 16_777_216
     idle_after_s: float | None = 60.0

@@ -247,3 +247,31 @@ def test_details_of_a_wrong_type_are_an_error_for_a_tool_that_calls_and_lost_to_
             assert (last["isError"], last.get("details")) == (False, None)
 
     go(main)
+
+
+def test_no_more_calls_are_under_way_at_once_than_the_settings_say_and_all_have_their_turn():
+    async def main():
+        running, most = 0, 0
+
+        @perdure.tool(replay="safe")
+        async def one(number: int) -> str:
+            """One."""
+            nonlocal running, most
+            running += 1
+            most = max(most, running)
+            await quiet()  # whoever else may run now does
+            running -= 1
+            return str(number)
+
+        @perdure.tool
+        async def many(ctx: perdure.ToolContext, count: int) -> str:
+            """Many."""
+            done = await asyncio.gather(*(ctx.call("one", {"number": number}) for number in range(count)))
+            return " ".join(each.content[0]["text"] for each in msgspec.to_builtins(done))
+
+        settings = perdure.Settings(max_nested_calls=3)
+        async with scene(calling(call("many", "c1", count=10)), tools=[one, many], settings=settings) as s:
+            assert (await s.ask()).text == "0 1 2 3 4 5 6 7 8 9"
+            assert most == 3
+
+    go(main)
