@@ -32,9 +32,11 @@ from .actors.conversation.choice import Agent, configure
 from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
 from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
-from .actors.conversation.handles import Answer, Conversation, Session, Settled, Submission
+from .actors.conversation.handles import Conversation
 from .actors.conversation.ledger import UsageReport
+from .actors.conversation.sessions import Session
 from .actors.conversation.settings import CompactionPolicy, ProgressPolicy, RetryPolicy, Settings
+from .actors.conversation.submissions import Answer, Settled, Submission
 from .actors.conversation.view import EventStream
 from .actors.models import Model, Models, ScriptedModel
 from .actors.runtime import ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock

@@ -35,8 +35,8 @@ from .conversation.calls import Calls
 from .conversation.compaction import Compactor
 from .conversation.context import check_messages
 from .conversation.decisions import DecisionBox, DecisionDesk
-from .conversation.handles import Session
 from .conversation.inbox import Runner, withdraw_inputs
+from .conversation.sessions import Session
 from .conversation.settings import Settings
 from .models import Model, Models
 from .runtime import ActorDead, ActorError, ActorSystem, Backoff, ChildSpec, Clock, Supervisor, SystemStopped

@@ -4,7 +4,9 @@
     rounds, context, transcripts  calls and results; from entries to messages; active transcripts in memory
     inbox, writes                 admission, boundaries and settlement of submissions
     cutting, compaction           where a transcript may be cut; asking for a compaction, and what became of it
-    view, handles                 the replicated view; what applications hold
+    ledger, budget                what was spent, and the caps on it
+    view, events, derivation      the replicated view, and what its changes mean
+    submissions, handles, sessions    what applications hold
 
 Knows how runs are started (``inbox.Runner``), not what they are made of. Tests: tests/actors/conversation/.
 """

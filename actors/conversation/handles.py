@@ -1,4 +1,4 @@
-"""Handles: what an application holds of sessions, conversations and submissions.
+"""Handles: what an application holds of conversations (and, next door, of sessions and submissions).
 
 They are ids and a way to find the actor behind them, so they survive restarts of any actor and cost nothing to keep.
 Compare by id. Proved by tests/actors/conversation/test_handles.py.
@@ -8,25 +8,18 @@ import asyncio
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Literal, cast
 
-import msgspec
-
 from ...chord import Watch
-from ...storage.contract import ConversationQuery, Cursor, EntryQuery, MessageQuery, Page
+from ...storage.contract import Cursor, EntryQuery, Page
 from ...storage.records import (
-    ROOT_CONVERSATION_ID,
     ContextEdit,
     ConversationRecord,
     EntryRecord,
     JsonObject,
-    MessageRecord,
-    SubmissionRecord,
     TaskRecord,
 )
-from ..models import AssistantMessage, answer_text, from_json
 from ..session.arguments import text, whole
 from ..session.commit import Commit, SessionCommit
 from ..session.core import SessionCore
-from ..session.directory import core_of, directory
 from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.errors import UnknownRecord
@@ -36,16 +29,13 @@ from ..session.read import between_commits, snapshot, snapshot_as_of
 from ..session.tx import Entry
 from ..session.waits import refuse_wait_for, refuse_wait_for_idle
 from ..session.watch import watch_document
-from ..task.graph import TaskGraph
-from ..task.ref import TaskRef
 from ..task.tx import Tx
-from .budget import Budget, BudgetDoc, BudgetState, SessionBudgetDoc, set_budget
+from .budget import Budget, BudgetDoc, BudgetState, set_budget
 from .builtin import LiveDoc
 from .calls import Calls
 from .choice import Agent, configure
 from .compaction import Compacted, Compactor, compacted
 from .context import ContextView
-from .errors import Unanswered
 from .inbox import (
     UserInput,
     WhenBusy,
@@ -58,113 +48,16 @@ from .inbox import (
     withdraw,
     withdraw_inputs,
 )
-from .ledger import UsageReport, all_conversations, only, report
+from .ledger import UsageReport, only, report
 from .ledger import subtree as below
 from .settings import Settings
+from .submissions import Handle, Submission
 from .transcripts import Transcripts
 from .view import EventStream, watch_conversation, watch_conversation_events
 from .writes import RESET, reset_model, write_draft
 
 
-class _Handle:
-    """Anything that lives in one session."""
-
-    def __init__(self, services: Services, session: str) -> None:
-        self._services = services
-        self._session = session
-
-    async def _core(self) -> SessionCore:
-        return await core_of(self._services, self._session)
-
-    def _commit(self, make: Callable[[SessionCore], Tx]) -> SessionCommit[Tx]:
-        return SessionCommit(directory(self._services), self._session, make)
-
-
-class Answer(msgspec.Struct, frozen=True):
-    """The entry that answered an input, and what it says."""
-
-    entry: EntryRecord
-    message: AssistantMessage
-
-    @property
-    def text(self) -> str:
-        """What the model said, without its thinking and calls."""
-        return answer_text(self.message)
-
-
-class Settled(msgspec.Struct, frozen=True):
-    """How a submission ended: ``done`` with an ``answer`` (inputs), or ``unanswered`` with a ``reason``."""
-
-    record: SubmissionRecord
-    answer: Answer | None = None
-
-    @property
-    def status(self) -> str:
-        """Either "done" or "unanswered"."""
-        return self.record.status
-
-    @property
-    def text(self) -> str:
-        """What the model answered. Raises Unanswered."""
-        if self.answer is None:
-            raise Unanswered(self.reason)
-        return self.answer.text
-
-    @property
-    def reason(self) -> str | None:
-        """Why there is none: no_model, model_error, aborted, budget, reset, stale, faulted, or why its task could not run."""
-        return self.record.reason
-
-
-class Submission(_Handle):
-    """Something that was submitted to a conversation."""
-
-    def __init__(self, services: Services, session: str, id: int) -> None:
-        super().__init__(services, session)
-        self.id = whole("a submission's id", id)
-
-    def __repr__(self) -> str:
-        return f"Submission({self._session!r}, {self.id})"
-
-    async def status(self) -> SubmissionRecord:
-        """Read the committed record. Raises UnknownRecord."""
-        core = await self._core()
-        record = await core.row(SubmissionRecord, self.id)
-        await core.drained()
-        if record is None:
-            raise UnknownRecord("submission", self.id)
-        return record
-
-    async def withdraw(self) -> Withdrawal:
-        """Take it back while it is queued ("aborted"); else say why not: "already_placed", "settled", "not_found"."""
-        async with self._commit(Tx) as tx:
-            return await withdraw(tx, self.id)
-
-    async def wait(self) -> Settled:
-        """Wait until it is settled. Cancelling this only ends the waiting.
-
-        Raises SessionFailed when the session dies meanwhile: it comes back by itself, and so may this call. Raises
-        WaitCycle in the code of a task, such as a tool, that the answering run waits for.
-        """
-        core = await self._core()
-        await self._refuse_cycle(core)
-        record = cast("SubmissionRecord", await core.settled(SubmissionRecord, self.id))
-        if record.answer is None:
-            return Settled(record)
-        entry = await core.row(EntryRecord, record.answer)
-        assert entry is not None
-        assert entry.model is not None
-        return Settled(record, Answer(entry, cast("AssistantMessage", from_json(entry.model[0]))))
-
-    async def _refuse_cycle(self, core: SessionCore) -> None:
-        """Refuse to wait where the run that is under way, which must end first, cannot end before the waiting code."""
-        record = await core.row(SubmissionRecord, self.id)
-        live = None if record is None or record.settled else await snapshot(core, LiveDoc, record.conversation_id)
-        if live and "run" in live:
-            refuse_wait_for(core.forest, [live["run"]["taskId"]])
-
-
-class Conversation(_Handle):
+class Conversation(Handle):
     """A transcript and the work that belongs to it."""
 
     def __init__(self, services: Services, session: str, id: int) -> None:
@@ -437,133 +330,3 @@ async def until(core: SessionCore, done: Callable[[], bool]) -> None:
                 await changed.wait()
     finally:
         dispose()
-
-
-class Session(_Handle):
-    """A session: the unit of isolation, atomicity and placement."""
-
-    def __init__(self, services: Services, key: str) -> None:
-        super().__init__(services, key)
-        self.key = key
-
-    def __repr__(self) -> str:
-        return f"Session({self.key!r})"
-
-    def commit(self) -> SessionCommit[Tx]:
-        """Begin a commit: ``async with session.commit() as tx``. Leaving the block returns when it is durable.
-
-        Raises SessionFailed when storage could not say what became of it, LineReentry inside another one.
-        """
-        return self._commit(Tx)
-
-    async def root(self, *, agent: Agent | None = None) -> Conversation:
-        """Give the root conversation, creating it with ``agent`` if there is none; an existing one is left as it is."""
-        core = await self._core()
-        if await core.row(ConversationRecord, ROOT_CONVERSATION_ID) is None:
-            async with Commit(core, lambda: Tx(core)) as tx:
-                if await tx.conversation(ROOT_CONVERSATION_ID) is None:
-                    record = await tx.create_root()
-                    if agent is not None:
-                        await configure(tx, record.id, agent)
-        return Conversation(self._services, self.key, ROOT_CONVERSATION_ID)
-
-    async def conversation(self, id: int) -> Conversation:
-        """Give a conversation by id. Raises UnknownRecord, InvalidValue."""
-        conversation = Conversation(self._services, self.key, id)
-        await conversation._exists(await self._core())
-        return conversation
-
-    async def conversations(self, limit: int = 100, cursor: Cursor | None = None) -> Page[ConversationRecord]:
-        """Page all conversations, oldest first, subagents' included: a record's ``owner`` says whose."""
-        core = await self._core()
-        await core.drained()
-        return await core.storage.scan_conversations(core.key, ConversationQuery(), limit, cursor)
-
-    async def create_conversation(self, *, agent: Agent | None = None) -> Conversation:
-        """Create a conversation that nobody owns."""
-        async with self.commit() as tx:
-            record = await tx.create_conversation()
-            if agent is not None:
-                await configure(tx, record.id, agent)
-        return Conversation(self._services, self.key, record.id)
-
-    async def submission(self, id: int) -> Submission:
-        """Give a submission by id. Raises UnknownRecord, InvalidValue."""
-        submission = Submission(self._services, self.key, id)
-        await submission.status()
-        return submission
-
-    async def task(self, id: int) -> TaskRef[Any]:
-        """Give a task by id. Raises UnknownRecord, InvalidValue."""
-        ref: TaskRef[Any] = TaskRef(self._services, self.key, whole("a task's id", id))
-        await ref.record()
-        return ref
-
-    async def usage(self) -> UsageReport:
-        """Sum up what all conversations have spent, each read at its own point."""
-        core = await self._core()
-        return await report(core, all_conversations(core))
-
-    async def set_budget(self, budget: Budget | None) -> None:
-        """Cap what the whole session may spend, or lift the cap (see ``Conversation.set_budget``)."""
-        async with self.commit() as tx:
-            held_up = await set_budget(tx, None, budget, lambda: report(tx.core, all_conversations(tx.core)))
-            await resume(tx, held_up)
-
-    async def budget(self) -> BudgetState | None:
-        """Read the session's budget, with what was spent under it."""
-        return cast("BudgetState | None", await self.snapshot(SessionBudgetDoc))
-
-    async def snapshot(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Any:
-        """Read a document as committed; None when there is none."""
-        return await snapshot(await self._core(), doc, scope_id, key=key)
-
-    async def watch_doc(self, doc: Doc[Any], scope_id: int | None = None, *, key: str | None = None) -> Watch | None:
-        """Watch a document of the session, or of the conversation or task ``scope_id``; None when there is none."""
-        return await watch_document(await self._core(), doc, scope_id, key=key)
-
-    async def tasks(self) -> list[TaskRecord]:
-        """List the live tasks."""
-        core = await self._core()
-        return await between_commits(core, core.forest.all_kept)
-
-    async def messages(
-        self, query: MessageQuery | None = None, limit: int = 100, cursor: Cursor | None = None
-    ) -> Page[MessageRecord]:
-        """Page the session's messages: its tasks' inboxes, its outbox, receipts and dead letters."""
-        core = await self._core()
-        await core.drained()
-        return await core.storage.scan_messages(core.key, query or MessageQuery(), limit, cursor)
-
-    async def dead_letters(self, limit: int = 100, cursor: Cursor | None = None) -> Page[MessageRecord]:
-        """Page what nobody will receive, oldest first; a record's ``reason`` says why."""
-        return await self.messages(MessageQuery(status="dead"), limit, cursor)
-
-    async def drop_dead_letters(self, ids: Iterable[int]) -> int:
-        """Delete dead letters; tell how many of the ids were some."""
-        core = await self._core()
-        async with Commit(core, lambda: Tx(core)) as tx:
-            found = [await tx.message(number) for number in {*ids}]
-            dead = [record for record in found if record is not None and record.status == "dead"]
-            for record in dead:
-                tx.delete_message(record)
-        return len(dead)
-
-    async def task_graph(self) -> JsonObject:
-        """Read the live tasks as one JSON value, by decimal id: owners, states, waits, blocked reasons (see ``task.graph``)."""
-        return await (await self._core()).part(TaskGraph, TaskGraph).read()
-
-    async def watch_tasks(self) -> Watch:
-        """Watch that value, with the exact operations of each commit."""
-        return await (await self._core()).part(TaskGraph, TaskGraph).watch()
-
-    async def wait_for_idle(self) -> None:
-        """Return when no foreground work lives anywhere in the session. Raises SessionFailed, WaitCycle."""
-        core = await self._core()
-        refuse_wait_for_idle(core.forest, core.forest.ownership.roots())
-        await until(
-            core, lambda: not any(core.forest.ownership.has_work(root) for root in core.forest.ownership.roots())
-        )
-
-
-__all__ = ["Answer", "Conversation", "Session", "Settled", "Submission"]

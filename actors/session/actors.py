@@ -321,9 +321,10 @@ class Sessions(Supervisor):
 
     def used(self) -> None:
         """Take note that some session is used at this moment: see later whether it still is. One timer serves all."""
-        idle_after_s = self._environment.idle_after_s()
-        if self._sweep is None and idle_after_s is not None and not self._ending:
-            self._sweep_in(idle_after_s)
+        if self._sweep is None and not self._ending:
+            idle_after_s = self._environment.idle_after_s()
+            if idle_after_s is not None:
+                self._sweep_in(idle_after_s)
 
     def _sweep_in(self, delay_s: float) -> None:
         self._sweep = self.clock.call_later(delay_s, self._say_sweep)

@@ -267,7 +267,7 @@ def test_no_more_calls_are_under_way_at_once_than_the_settings_say_and_all_have_
         async def many(ctx: perdure.ToolContext, count: int) -> str:
             """Many."""
             done = await asyncio.gather(*(ctx.call("one", {"number": number}) for number in range(count)))
-            return " ".join(each.content[0]["text"] for each in msgspec.to_builtins(done))
+            return " ".join(each["content"][0]["text"] for each in msgspec.to_builtins(done))
 
         settings = perdure.Settings(max_nested_calls=3)
         async with scene(calling(call("many", "c1", count=10)), tools=[one, many], settings=settings) as s:
