@@ -6,12 +6,13 @@ from typing import Any, Literal
 
 import msgspec
 
+from ...storage.owner import find_owner
 from ...storage.records import JsonObject, Waiting
 from ...storage.sqlite_reader import SqliteReader
 from ..conversation.decisions import Answer, Decision, DecisionBox
 
-PATIENCE_S = 5.0
-"""How long to wait for the owner's answer: it looks twice a second if it runs."""
+PATIENCE_S = 30.0
+"""How long to wait for the owner's answer: it looks twice a second, if it is not one of an older version."""
 
 
 class Asked(msgspec.Struct, frozen=True):
@@ -60,13 +61,14 @@ def describe(asked: Asked) -> str:
 
 
 def leave(file: Path, decided: Decision) -> Answer | None:
-    """Leave a decision beside the store; gives what has become of it, None when no owner has answered for a while."""
+    """Leave a decision beside the store; gives what has become of it, None when nobody is there to carry it out."""
     box = DecisionBox(str(file))
     name = box.put(decided)
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
+        owned = find_owner(str(file)) is not None
         answer = box.answer(name)
-        if answer is not None:
+        if answer is not None or not owned:
             return answer
         time.sleep(0.05)
     return None

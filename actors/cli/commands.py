@@ -112,7 +112,10 @@ def _decide(
         sys.stdout.write(msgspec.json.encode(decision).decode() + "\n")
     else:
         typer.echo(approvals.describe(asked))
-    answer = approvals.leave(file, decision)
+    try:
+        answer = approvals.leave(file, decision)
+    except OSError as error:
+        _end(1, f"the decision cannot be left beside {file}: {error}")
     if answer is None:
         typer.echo("stored: it is carried out when the store's owner runs")
     elif answer.error is not None:

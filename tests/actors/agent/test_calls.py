@@ -595,3 +595,45 @@ def test_a_call_that_waits_keeps_no_session_in_memory_and_a_decision_brings_it_b
             assert settled.text == ("paid 5" if story == "approve" else "tea")
 
     go(main)
+
+
+def test_a_tool_that_asks_twice_in_a_row_gets_each_answer_once_over_restarts_in_between():
+    """B116: what came before a question is not repeated when it is answered."""
+
+    async def main():
+        storage, steps = perdure.MemoryStorage(), []
+
+        @perdure.tool(approval="always", replay="safe")
+        async def confirm(question: str) -> str:
+            """Ask somebody."""
+            steps.append(question)
+            return "yes"
+
+        @perdure.tool(replay="safe")
+        async def deploy(ctx: perdure.ToolContext) -> str:
+            """Deploy, if somebody says so twice."""
+            answers = [await ctx.call("confirm", {"question": one}, key=one) for one in ("really?", "sure?")]
+            return " and ".join(one.text if not one.is_error else "no" for one in answers)
+
+        async def decide(s, question, decision):
+            """Decide as soon as that is asked."""
+            while True:
+                try:
+                    return await decision(f"c1/{question}", perdure.arguments_hash("confirm", {"question": question}))
+                except (perdure.UnknownCall, perdure.CallNotWaiting):
+                    await asyncio.sleep(0)
+
+        brain, tools = calling(call("deploy", "c1")), [confirm, deploy]
+        async with scene(brain, storage=storage, tools=tools) as s:
+            submission = await s.root.submit("x")
+            await decide(s, "really?", s.root.approve)
+            with pytest.raises(perdure.ApprovalMismatch):  # the second question is open
+                await decide(s, "sure?", lambda call_id, _: s.root.approve(call_id, "another hash"))
+        async with scene(brain, storage=storage, tools=tools) as s:
+            with pytest.raises(perdure.CallNotWaiting):
+                await s.root.approve("c1/really?", perdure.arguments_hash("confirm", {"question": "really?"}))
+            await decide(s, "sure?", s.root.deny)
+            assert (await (await s.session.submission(submission.id)).wait()).text == "yes and no"
+            assert steps == ["really?"]
+
+    go(main)

@@ -138,6 +138,11 @@ def test_a_call_or_a_store_that_is_not_there_is_told(tmp_path):
             assert done.returncode == 7
         done = perdure_command("deny", path, "customer-42", "c1", "--conversation", "99")
         assert done.returncode == 7
+        (tmp_path / "store.db-decisions").write_text("in the way")
+        done = perdure_command("deny", path, "customer-42", "c1")
+        assert done.returncode == 1
+        assert "cannot be left" in done.stderr
+        assert "Traceback" not in done.stderr
 
 
 @pytest.mark.parametrize("verdict", ["approve", "deny"])
