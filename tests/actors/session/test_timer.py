@@ -88,6 +88,8 @@ def test_a_deadline_comes_behind_an_earlier_one_that_ends_a_wait_for_another():
 
 
 def test_stored_deadlines_come_after_a_restart_in_their_order(place):
+    """B071."""
+
     async def main():
         clock, script = VirtualClock(), Script()
         names = ["c", "a", "b"]
@@ -122,6 +124,8 @@ async def next_deadline(place):
 
 
 def test_deadlines_that_passed_while_nobody_ran_come_at_open(place):
+    """B071: at once, and once."""
+
     async def main():
         clock, script = VirtualClock(), Script()
         script.on("a", run=sleeper(clock, HOUR))
