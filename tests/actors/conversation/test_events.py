@@ -374,13 +374,14 @@ def test_a_faulted_tool_is_told_with_an_end_without_entry_when_its_work_has_drai
 
     async def main():
         Held.free = asyncio.Event()
-        made = asyncio.Event()
+        made, decided = asyncio.Event(), asyncio.Event()
 
         @perdure.tool
         async def breaks(ctx: perdure.ToolContext) -> str:
             """Own some work, and break."""
             await ctx.spawn(Held)
             made.set()
+            await decided.wait()
             return "ok"
 
         kit = perdure.Extension(name="work", tasks=[Held])
@@ -391,6 +392,7 @@ def test_a_faulted_tool_is_told_with_an_end_without_entry_when_its_work_has_drai
             tool = (await s.root.live())["tools"][0]["taskId"]
             async with s.session.commit() as tx:
                 finish(tx, await tx.task(tool), BROKEN)
+            decided.set()
             held = (await s.system.core("s")).seq
             await submission.wait()
             await settle(s)
