@@ -46,7 +46,7 @@ from .session.core import SessionCore
 from .session.directory import Directory, at_work
 from .session.environment import Hooks, Services
 from .session.errors import SessionClosed, SessionFailed
-from .session.storage_actor import Admitted, CatchUp, Delete, StorageActor, Store
+from .session.storage_actor import CatchUp, Delete, StorageActor, Store
 from .session.timer import Asleep, Look, TimerActor, Wake
 from .task.actor import TaskActor
 from .task.definition import Definitions
@@ -96,6 +96,8 @@ class Root(Supervisor):
 
     def on_child_started(self, child_id: str, ref: Any) -> None:
         """Sessions are the last to start: with them the system is there."""
+        if child_id == "storage":
+            self._owner._storage = ref._incarnation.actor
         if child_id == "sessions":
             self._owner._up(ref)
 
@@ -128,6 +130,7 @@ class System:
         self._extensions = tuple(extensions)
         self._clock = clock
         self._actors: ActorSystem | None = None
+        self._storage: StorageActor | None = None
         self._sessions: Sessions | None = None
         self._changed = asyncio.Event()
         self._draining = False
@@ -324,7 +327,7 @@ class System:
             await self._changed.wait()
 
     def _write(self, core: SessionCore, batch: Batch) -> None:
-        if not self._tell("storage", Admitted(core, batch)):
+        if self._storage is None or not self._storage.admit(core, batch):
             core.fail(ActorDead("storage"))
 
     def _alarm(self, key: str, when: int | None) -> None:

@@ -1,14 +1,13 @@
 """The storage actor: every commit of every session goes through it, and many go in one transaction.
 
-Batches that arrive while a group is being written wait in the mailbox and form the next group, so the group grows with
+Batches that arrive while a group is being written wait and form the next group, so the group grows with
 the load and an idle commit waits for nobody. An acknowledged batch is durable; when it is unknown whether a group is, the
 actor crashes, every session dies with it, and the supervisors build all of it again from what is stored.
 Proved by tests/actors/session/test_storage_actor.py.
 """
 
-from typing import Any
+from typing import Any, NamedTuple
 
-import msgspec
 import structlog
 
 from ...storage.contract import Storage
@@ -41,7 +40,7 @@ class Store:
         self.fresh = True
 
 
-class Admitted(msgspec.Struct, gc=False):
+class Admitted(NamedTuple):
     """A batch to be stored, and whom to tell."""
 
     core: SessionCore
@@ -84,13 +83,20 @@ class StorageActor(Actor):
                 await self._store.storage.open()
         self._store.fresh = False
 
+    def admit(self, core: SessionCore, batch: Batch) -> bool:
+        """Queue a batch of a session, on the loop's thread; False when this actor has ended.
+
+        No message: with one for each batch, the mailbox would cost a busy loop more than everything else in here.
+        """
+        if not self.actor_ref.is_alive():
+            return False
+        self._queue.append(Admitted(core, batch))
+        if not self._flushing:
+            self._flush_soon()
+        return True
+
     def on_receive(self, message: Any) -> Any:
-        """Queue batches; write what has queued up."""
-        if isinstance(message, Admitted):
-            self._queue.append(message)
-            if not self._flushing:
-                self._flush_soon()
-            return None
+        """Write what has queued up; answer who asks about that."""
         if isinstance(message, CatchUp):
             return self._catch_up(message.key)
         if isinstance(message, Delete):
@@ -98,7 +104,7 @@ class StorageActor(Actor):
         return self._write_group() if message is _FLUSH else self._keep_house()
 
     def _flush_soon(self) -> None:
-        """Behind everything that is in the mailbox now."""
+        """Once everybody who runs now has had a chance to admit something, too."""
         self._flushing = True
         self.actor_ref.tell(_FLUSH)
 

@@ -26,8 +26,8 @@ from pathlib import Path
 from typing import Any, Literal, NamedTuple
 
 import perdure
-from perdure.actors.runtime import ActorRef, ActorSystem
-from perdure.actors.session.storage_actor import Admitted, StorageActor, Store
+from perdure.actors.runtime import ActorSystem
+from perdure.actors.session.storage_actor import StorageActor, Store
 from perdure.storage import codec
 from perdure.storage.records import Batch, ConversationRecord, EntryRecord, Running, TaskRecord, Write
 from perdure.storage.sqlite_group import ADD_ENTRY, ADD_TASK
@@ -87,7 +87,7 @@ def checkpoint(number: int) -> TaskRecord:
 class Driver:
     """Stands where a session stands for the storage actor: hands batches over and hears when they are durable."""
 
-    def __init__(self, kind: Kind, key: str, storage: ActorRef) -> None:
+    def __init__(self, kind: Kind, key: str, storage: StorageActor) -> None:
         self.key = key
         self._kind = kind
         self._storage = storage
@@ -105,7 +105,7 @@ class Driver:
     def _store(self, writes: list[Write]) -> None:
         self._seq += 1
         self._durable = asyncio.get_running_loop().create_future()
-        self._storage.tell(Admitted(self, Batch(session=self.key, seq=self._seq, last_id=self._seq, writes=writes)))
+        self._storage.admit(self, Batch(session=self.key, seq=self._seq, last_id=self._seq, writes=writes))
 
     def durable(self, seq: int) -> None:
         assert seq == self._seq
@@ -115,7 +115,7 @@ class Driver:
 async def through_the_actor(kind: Kind, path: Path, durability: str, sessions: int, seconds: float) -> Figures:
     store = Store(perdure.SqliteStorage(path, durability=durability))
     async with ActorSystem() as system:
-        storage = system.spawn(StorageActor, store)
+        storage = system.spawn(StorageActor, store)._incarnation.actor
         drivers = [Driver(kind, f"session-{number}", storage) for number in range(sessions)]
         await asyncio.gather(*(driver.begin() for driver in drivers))
         figures = await measure([driver.commit for driver in drivers], seconds)
