@@ -9,7 +9,7 @@ demo: $(STAMP)
 	$(PY) examples/night_shift.py
 
 test: $(STAMP)
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto --dist worksteal
 
 check: $(STAMP)
 	$(PY) -m ruff check .
