@@ -53,6 +53,8 @@ SET_TASK = """
 INSERT INTO live_tasks (rid, body)
 SELECT column1, column2 FROM (VALUES (?, ?)) WHERE column1 IN (SELECT rid FROM live_tasks)
 ON CONFLICT (rid) DO UPDATE SET body = excluded.body"""
+SET_LIVE_TASK = "INSERT INTO live_tasks (rid, body) VALUES (?, ?) ON CONFLICT (rid) DO UPDATE SET body = excluded.body"
+"""The same for a task that is certainly there, in half the time."""
 DROP_TASK = "DELETE FROM live_tasks WHERE rid IN (VALUES (?))"
 ADD_ENDED_TASK = "INSERT INTO ended_tasks (rid, conversation, kind, body) VALUES (?, ?, ?, ?)"
 ADD_SUBMISSION = """
@@ -95,6 +97,7 @@ class Group:
         self._entries: list[Row] = []
         self._new_tasks: dict[int, str] = {}
         self._tasks: dict[int, str] = {}
+        self._live_tasks: dict[int, str] = {}
         self._dropped_tasks: list[tuple[int]] = []
         self._ended_tasks: list[Row] = []
         self._new_submissions: dict[int, Row] = {}
@@ -177,13 +180,16 @@ class Group:
         conversation = session.rid(record.conversation_id)
         if record.id in session.final:
             reject(f"task {record.id} is terminal and cannot change")
-        live = self._new_tasks if new else self._tasks
+        live = self._new_tasks if new else self._live_tasks if record.id in session.live else self._tasks
         body = codec.encode(record)
         if type(record.state) is not Terminal:
             live[rid] = body
+            session.live.add(record.id)
             return
         session.final.add(record.id)
-        live.pop(rid, None)
+        session.live.discard(record.id)
+        for rows in (self._new_tasks, self._tasks, self._live_tasks):
+            rows.pop(rid, None)
         if not new:
             self._dropped_tasks.append((rid,))
         self._ended_tasks.append((rid, conversation, record.kind, body))
@@ -224,6 +230,7 @@ class Group:
         self._run(ADD_TASK, list(self._new_tasks.items()))
         if not self._run(SET_TASK, list(self._tasks.items())):
             self._set_or_add(SET_TASK, ADD_TASK, self._tasks.items())
+        self._run(SET_LIVE_TASK, list(self._live_tasks.items()))
         if not self._run(DROP_TASK, self._dropped_tasks):
             for (rid,) in self._dropped_tasks:
                 self._check_free(rid)

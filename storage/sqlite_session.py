@@ -29,6 +29,7 @@ class SessionGroup:
         "documents",
         "final",
         "last_id",
+        "live",
         "prefix",
         "seq",
         "sid",
@@ -50,6 +51,8 @@ class SessionGroup:
         self.final: set[int] = set()
         """Tasks that ended and documents that retired."""
         self.documents: dict[int, NewDocument] = {}
+        self.live: set[int] = set()
+        """Live tasks that the tables hold, as far as this owner has written them."""
 
     def advance(self, batch: Batch) -> None:
         """Take over a batch's counters."""

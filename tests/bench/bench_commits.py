@@ -4,10 +4,12 @@
 
 Each session commits one record of about 330 bytes at a time and waits until it is durable: a *checkpoint* replaces a task's
 record, an *entry* is appended to a transcript. "actor" hands batches to the storage actor, each session's next one as soon
-as its last one is durable; "session" runs whole commit blocks (line, transaction, gate, publication). Bare sqlite3 does one
-transaction per commit on the caller's thread, for 100 sessions in turn: the same row into the same table, and the session's
-counters. "power" is synchronous=FULL, "process" NORMAL. With ``--added-flush-ms`` every flush of the disk takes that much
-longer for both sides. Both sides are measured ``--rounds`` times in turns; the table shows medians.
+as its last one is durable; "actor x4" keeps four of each session on their way, as a session does whose tasks commit at the same
+time: its line is handed on at admission, not at durability. "session" runs whole commit blocks (line, transaction, gate,
+publication), one at a time. Bare sqlite3 does one transaction per commit on the caller's thread, for 100 sessions in turn:
+the same row into the same table, and the session's counters. "power" is synchronous=FULL, "process" NORMAL. With
+``--added-flush-ms`` every flush of the disk takes that much longer for both sides. Both sides are measured ``--rounds``
+times in turns; the table shows medians.
 """
 
 import argparse
@@ -20,6 +22,7 @@ import statistics
 import sys
 import tempfile
 import time
+from collections import deque
 from collections.abc import Awaitable, Callable, Coroutine
 from functools import partial
 from pathlib import Path
@@ -39,6 +42,7 @@ from slow_disk import flush_ms, rerun_with_slow_disk
 TEXT = "x" * 200
 SESSIONS = (1, 10, 100)
 TASK = 2
+DEPTH = 4
 Kind = Literal["checkpoint", "entry"]
 Through = Callable[[Kind, Path, str, int, float], Coroutine[Any, Any, "Figures"]]
 
@@ -90,15 +94,16 @@ def checkpoint(number: int) -> TaskRecord:
 
 
 class Driver:
-    """Stands where a session stands for the storage actor: admits a batch whenever its last one is durable."""
+    """Stands where a session stands for the storage actor: keeps ``depth`` batches on their way to storage."""
 
-    def __init__(self, kind: Kind, key: str, storage: StorageActor) -> None:
+    def __init__(self, kind: Kind, key: str, storage: StorageActor, depth: int) -> None:
         self.key = key
         self._kind = kind
         self._storage = storage
+        self._depth = depth
         self._seq = TASK
         self._until = 0.0
-        self._began = 0.0
+        self._began: deque[float] = deque()
         self.times: list[float] = []
         self.over = asyncio.Event()
 
@@ -110,23 +115,27 @@ class Driver:
 
     def durable(self, seq: int) -> None:
         now = time.perf_counter()
-        self.times.append(now - self._began)
+        self.times.append(now - self._began.popleft())
         if now < self._until:
-            self._admit([checkpoint(seq) if self._kind == "checkpoint" else entry(seq, seq + 1)])
-        else:
+            while len(self._began) < self._depth:
+                number = self._seq
+                self._admit([checkpoint(number) if self._kind == "checkpoint" else entry(number, number + 1)])
+        elif not self._began:
             self.over.set()
 
     def _admit(self, writes: list[Write]) -> None:
         self._seq += 1
-        self._began = time.perf_counter()
+        self._began.append(time.perf_counter())
         self._storage.admit(self, Batch(session=self.key, seq=self._seq, last_id=self._seq, writes=writes))
 
 
-async def through_the_actor(kind: Kind, path: Path, durability: str, sessions: int, seconds: float) -> Figures:
+async def through_the_actor(
+    kind: Kind, path: Path, durability: str, sessions: int, seconds: float, depth: int = 1
+) -> Figures:
     store = Store(perdure.SqliteStorage(path, durability=durability))
     async with ActorSystem() as system:
         storage = system.spawn(StorageActor, store)._incarnation.actor
-        drivers = [Driver(kind, f"session-{number}", storage) for number in range(sessions)]
+        drivers = [Driver(kind, f"session-{number}", storage, depth) for number in range(sessions)]
         began = time.perf_counter()
         await asyncio.gather(*(driver.run(began + seconds) for driver in drivers))
         elapsed = time.perf_counter() - began
@@ -188,9 +197,12 @@ def table(folder: Path, options: Any) -> None:
     print(f"one flush of this disk takes {flush_ms(folder):.2f} ms (median)\n")
     head = f"{'commit':<11}{'durability':<11}{'through':<9}{'sessions':>9}{'commits/s':>12}{'p50 ms':>9}{'p99 ms':>9}"
     print(f"{head}{'bare/s':>9}{'ratio':>8}")
+    pipelined = partial(through_the_actor, depth=DEPTH)
     for kind, name, through in (
         ("checkpoint", "actor", through_the_actor),
+        ("checkpoint", f"actor x{DEPTH}", pipelined),
         ("entry", "actor", through_the_actor),
+        ("entry", f"actor x{DEPTH}", pipelined),
         ("entry", "session", through_sessions),
     ):
         for durability, sessions in itertools.product(("power", "process"), SESSIONS):
