@@ -249,11 +249,12 @@ DAEMON = """
         if text == "long":
             return perdure.models.call("long")
         print("thinking", flush=True)
-        await asyncio.sleep(0.5)
+        await stop.wait()  # what is short ends after the signal, within the grace
         return "short answer"
 
+    stop = asyncio.Event()
+
     async def main():
-        stop = asyncio.Event()
         asyncio.get_running_loop().add_signal_handler(signal.SIGTERM, stop.set)
         system = perdure.System.open(
             sys.argv[1],

@@ -4,7 +4,10 @@ import asyncio
 
 import pytest
 from perdure import MemoryStorage, SessionFailed, StorageRejected, System, VirtualClock
+from perdure.actors.runtime import ActorSystem
+from perdure.actors.session.storage_actor import CatchUp, StorageActor, Store
 from perdure.storage.faulty import FaultyStorage, InjectedFailure
+from perdure.storage.records import Batch, ConversationRecord
 
 from .support import turns, until
 
@@ -64,6 +67,27 @@ def test_batches_that_come_while_a_group_is_written_form_the_next_group():
             groups = storage.groups[written:]
             assert [sessions_of(group) for group in groups] == [["a"], list("abcdef") * 2]
             assert await notes(roots[0]) == [0, 1, 2]
+
+    asyncio.run(main())
+
+
+def test_an_actor_that_has_ended_admits_nothing_and_says_so():
+    """P1: a batch that nobody will store is refused to its session, and does not wait for ever."""
+
+    async def main():
+        storage = Faulty()
+        store = Store(storage)
+        await store.open()
+        async with ActorSystem() as system:
+            ref = system.spawn(StorageActor, store)
+            actor = ref._incarnation.actor
+            await ref.ask(CatchUp("s"), block=False)
+            await ref.stop(block=False)
+            batch = Batch(session="s", seq=1, last_id=1, writes=[ConversationRecord(id=1)])
+            assert not actor.admit(None, batch)
+            await turns()
+        assert storage.groups == []
+        await storage.close()
 
     asyncio.run(main())
 

@@ -192,7 +192,7 @@ class Stage:
         self.model.follow()
         began = time.monotonic()
         while not await self.agrees() and time.monotonic() - began < PATIENCE_S:
-            await asyncio.sleep(0.001)
+            await turns()
         await turns()
         assert await self.picture() == self.expected()
 
