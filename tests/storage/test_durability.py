@@ -9,15 +9,18 @@ from functools import partial
 import pytest
 from perdure.storage.conformance_rig import conversation, entry, ids, pages
 from perdure.storage.contract import EntryQuery
+from perdure.storage.sqlite_log import WAL_BUSY_BYTES
 
 from .support import python, with_store
 
 WRITER = """
 import asyncio, sys
 from perdure.storage.conformance_rig import Rig, conversation, entry, task, ENDED
+from perdure.storage import sqlite_log
 from perdure.storage.sqlite import SqliteStorage
 
 async def main():
+    sqlite_log.WAL_BUSY_BYTES = int(sys.argv[3])
     storage = SqliteStorage(sys.argv[1], durability=sys.argv[2])
     await storage.open()
     rigs = [Rig(storage, reopen=False, key=f"s{number}") for number in range(3)]
@@ -54,13 +57,14 @@ async def check(rig, acknowledged):
     assert seqs.pop() >= acknowledged
 
 
+@pytest.mark.parametrize("busy_bytes", [WAL_BUSY_BYTES, 16_384], ids=["", "while the log is copied"])
 @pytest.mark.parametrize("durability", ["power", "process"])
-def test_sigkill_at_any_moment_loses_nothing_acknowledged(tmp_path, durability):  # B016
+def test_sigkill_at_any_moment_loses_nothing_acknowledged(tmp_path, durability, busy_bytes):  # B016
     path = tmp_path / "s.db"
     moments = random.Random(durability)
     acknowledged = 0
     for _ in range(3):
-        with python(WRITER, path, durability) as writer:
+        with python(WRITER, path, durability, str(busy_bytes)) as writer:
             for _ in range(moments.randrange(1, 60)):
                 acknowledged = int(writer.stdout.readline())
             writer.send_signal(signal.SIGKILL)
