@@ -380,9 +380,11 @@ class SessionCore:
     async def _settled(self, kind: type[Settled], id: int, waiter: asyncio.Future[Settled]) -> Settled:
         await self.drained()
         record = await self.row(kind, id)
+        if waiter.done():  # ended or closed while storage was asked: what it says is no longer about this session
+            return waiter.result()
         if record is None:
             raise UnknownRecord(kind.__name__.removesuffix("Record").lower(), id)
-        if is_settled(record) and not waiter.done() and id not in self.pending.rows:
+        if is_settled(record) and id not in self.pending.rows:
             return record
         if kind is TaskRecord:
             refuse_wait_for(self.forest, [id])
