@@ -71,7 +71,7 @@ class SessionCore:
     ) -> None:
         self.key = key
         self.use = Use(clock, used)
-        self.storage = cast("Storage", Reads(storage, self.use, self._unreadable))
+        self.storage = cast("Storage", Reads(storage, self.use, self._unreadable, self._check_alive))
         self.clock = clock
         self.services = services
         self.hooks = hooks
@@ -196,6 +196,10 @@ class SessionCore:
         """Raise what has ended this incarnation, if anything has."""
         if self._failure is not None:
             raise self._failure()
+
+    def _check_alive(self) -> None:
+        if self._dead:
+            self.check()
 
     def _closed(self) -> Exception:
         return SessionClosed(f"session {self.key!r} is closed")

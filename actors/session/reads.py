@@ -14,14 +14,23 @@ from ...storage.errors import StorageError, StorageRejected
 
 
 class Reads:
-    """Asks storage, inside of ``use``. ``fail(error)`` ends the session's life and gives what is to be raised instead."""
+    """Asks storage, inside of ``use``.
+
+    ``fail(error)`` ends the session's life and gives what is to be raised instead. ``check()`` raises what has ended it:
+    what storage says after that is about another incarnation, or about a session that is deleted.
+    """
 
     def __init__(
-        self, storage: Storage, use: AbstractContextManager[None], fail: Callable[[StorageError], Exception]
+        self,
+        storage: Storage,
+        use: AbstractContextManager[None],
+        fail: Callable[[StorageError], Exception],
+        check: Callable[[], None],
     ) -> None:
         self._storage = storage
         self._use = use
         self._fail = fail
+        self._check = check
 
     def __getattr__(self, name: str) -> Callable[..., Awaitable[Any]]:
         """Make the method of this name, at its first use."""
@@ -30,11 +39,14 @@ class Reads:
         async def ask(*args: Any, **kwargs: Any) -> Any:
             try:
                 with self._use:
-                    return await query(*args, **kwargs)
+                    answer = await query(*args, **kwargs)
             except StorageRejected:
+                self._check()
                 raise
             except StorageError as error:
                 raise self._fail(error) from error
+            self._check()
+            return answer
 
         setattr(self, name, ask)
         return ask

@@ -51,6 +51,23 @@ async def keys(storage):
     return [row.key for row in (await storage.sessions(99)).items]
 
 
+class SlowReads(FaultyStorage):
+    """Answers reads only when a test lets it, as a storage thread that is busy does."""
+
+    def __init__(self):
+        super().__init__(MemoryStorage())
+        self.asked, self.answer = asyncio.Event(), asyncio.Event()
+        self.slow, self.skip = None, 0
+
+    async def _read(self, query, *args, **kwargs):
+        self.skip -= query.__name__ == self.slow
+        if self.slow is not None and self.skip < 0:
+            self.slow = None
+            self.asked.set()
+            await self.answer.wait()
+        return await super()._read(query, *args, **kwargs)
+
+
 STORES = {
     "memory": lambda folder: MemoryStorage(),
     "sqlite": lambda folder: perdure.SqliteStorage(folder / "s.db"),
@@ -79,6 +96,36 @@ def test_running_work_ends_with_its_session_and_whoever_waits_for_it_is_told(off
             assert (await spared.wait()).answer.text == "done"
         async with office.open() as system:
             assert await keys(office.storage) == ["spared"]
+
+    asyncio.run(run())
+
+
+QUESTIONS = {
+    ("submission", 0): lambda root, job: job.wait(),
+    ("submission", 1): lambda root, job: job.wait(),
+    ("scan_entries", 0): lambda root, job: root.entries(),
+    ("entry", 0): lambda root, job: root.fork(1),
+}
+"""By the read that each of them needs, and how many of its kind go before it."""
+
+
+@pytest.mark.parametrize("question", QUESTIONS, ids=str)
+def test_a_question_that_storage_answers_after_the_deletion_says_that_the_session_is_closed(question):
+    """Not that the record is unknown or that there is nothing: what is there then is about no session or a new one."""
+
+    async def run():
+        office = Office(SlowReads())
+        async with office.open() as system:
+            job = await office.submit(system)
+            root = await (await system.session("doomed")).root()
+            await office.working.wait()
+            office.storage.slow, office.storage.skip = question
+            asking = asyncio.ensure_future(QUESTIONS[question](root, job))
+            await office.storage.asked.wait()
+            assert await system.delete_session("doomed")
+            office.storage.answer.set()
+            with pytest.raises(perdure.SessionClosed):
+                await asking
 
     asyncio.run(run())
 
