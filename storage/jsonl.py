@@ -22,13 +22,14 @@ import os
 import warnings
 import weakref
 from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import ParamSpec, TypeVar
 
 from . import codec
 from .checks import check_text, scope_id
-from .errors import StorageClosed, StorageRejected
+from .errors import StorageClosed, StorageFenced, StorageRejected
 from .jsonl_engine import Engine, open_engine
 from .jsonl_files import DiskFiles, Files
 from .jsonl_format import SessionHeader
@@ -143,8 +144,9 @@ class JsonlStorage(MemoryStorage):
     async def write(self, batches: Sequence[Batch]) -> None:
         """Store all batches, in order, and then reclaim what they make superfluous.
 
-        Cancelling the caller does not cancel the write. Raises StorageRejected (with the index of the bad batch) when
-        nothing was written; StorageFull or another StorageError when the outcome is unknown; StorageClosed from then on.
+        Cancelling the caller does not cancel the write. Raises StorageRejected (with the index of the bad batch) or
+        StorageFenced when nothing was written; StorageFull or another StorageError when the outcome is unknown;
+        StorageClosed from then on.
         """
         self._usable()
         detached = [_refuse_at(index, detach, batch) for index, batch in enumerate(batches)]
@@ -162,7 +164,9 @@ class JsonlStorage(MemoryStorage):
     async def _change(self, change: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Change files. When that fails its outcome is unknown, and nothing more is changed until the next open."""
         try:
-            await self._usable().run(change, *args, **kwargs)
+            await self._usable().change(change, *args, **kwargs)
+        except StorageFenced:
+            raise
         except BaseException:
             self._failed = True
             raise
@@ -241,7 +245,8 @@ class JsonlStorage(MemoryStorage):
         due = {*sides, *self._unreclaimed}
         if due and self._engine is not None and not self._failed:
             plan = {(key, side): remainder(self._sessions[key], side) for key, side in sorted(due)}
-            self._unreclaimed = await self._engine.run(self._engine.journal.reclaim, plan)
+            with suppress(StorageFenced):  # the newer owner reclaims
+                self._unreclaimed = await self._engine.change(self._engine.journal.reclaim, plan)
 
 
 def _refuse_at(index: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

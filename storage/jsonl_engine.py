@@ -37,6 +37,17 @@ class Engine:
         """Run a function on the thread, in the order of the calls, to its end, whether somebody waits for it or not."""
         return await _run(self._thread, partial(function, *args, **kwargs))
 
+    async def change(self, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:
+        """Run a function that changes files. Raises StorageFenced, and does not run it, when the lock was taken away.
+
+        Files have no transactions, so a process that is stopped between this look and its write still writes.
+        """
+        return await self.run(self._change, partial(function, *args, **kwargs))
+
+    def _change(self, function: Callable[[], R]) -> R:
+        self._lock.check()
+        return function()
+
     async def close(self) -> None:
         """Give up ownership, and wait for the thread's end."""
         try:

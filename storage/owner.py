@@ -13,7 +13,7 @@ from pathlib import Path
 
 import msgspec
 
-from .errors import StorageInUse
+from .errors import StorageFenced, StorageInUse
 
 
 class Owner(msgspec.Struct, frozen=True, rename="camel"):
@@ -53,6 +53,19 @@ class OwnerLock:
             raise
         self._file = file
         _held.add(self)
+
+    def check(self) -> None:
+        """Raise StorageFenced when the lock file was removed or replaced, so that a newer owner may hold another one."""
+        assert self._file is not None
+        try:
+            held, named = os.fstat(self._file), os.stat(self.path)  # noqa: PTH116
+        except FileNotFoundError:
+            named = None
+        if named is None or (held.st_dev, held.st_ino) != (named.st_dev, named.st_ino):
+            path = self.path.removesuffix(".lock")
+            raise StorageFenced(
+                f"the lock of {path} was taken away and it may have a newer owner; this one can only close"
+            )
 
     def release(self) -> None:
         """Give the lock up. Idempotent."""

@@ -16,7 +16,7 @@ import warnings
 import pytest
 from perdure.storage.conformance_rig import Rig, conversation, entry, fails, ids, pages
 from perdure.storage.contract import EntryQuery
-from perdure.storage.errors import StorageClosed, StorageError, StorageInUse, StorageRejected
+from perdure.storage.errors import StorageClosed, StorageError, StorageFenced, StorageInUse, StorageRejected
 from perdure.storage.jsonl import JsonlStorage
 from perdure.storage.jsonl_files import DiskFiles
 from perdure.storage.records import Batch, EntryRecord
@@ -33,6 +33,32 @@ async def entries(rig, key="s"):
 
 
 # --- the owner
+
+
+@pytest.mark.parametrize("begin_anew", [True, False])
+def test_an_owner_whose_lock_was_taken_away_writes_nothing_more(tmp_path, begin_anew):
+    """Whether a newer owner is there already or not: it cannot tell."""
+
+    async def main():
+        old = Rig(JsonlStorage(tmp_path), reopen=False, key="s")
+        await old.storage.open()
+        await old.commit(conversation(old.id()))
+        (tmp_path / "store.lock").unlink()
+        newer = JsonlStorage(tmp_path)
+        if begin_anew:
+            await newer.open()
+        files = {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+        for _ in range(2):
+            await fails(StorageFenced, old.storage.write([old.batch(entry(old.id()))]))
+        await fails(StorageFenced, old.storage.delete_session("s"))
+        await old.storage.idle()
+        assert files == {path: path.read_bytes() for path in tmp_path.rglob("*.jsonl")}
+        assert await old.storage.session("s") is not None, "reading needs no lock"
+        await old.storage.close()
+        await newer.close()
+
+    asyncio.run(main())
+
 
 HOLD = """
 import asyncio, sys
