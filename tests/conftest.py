@@ -1,4 +1,7 @@
-"""What all tests share: the same examples in every run. HYPOTHESIS_PROFILE=explore looks for new ones."""
+"""What all tests share: the same examples in every run. HYPOTHESIS_PROFILE=explore looks for new ones.
+
+Tables that tests give as the property "table" are shown at the end of the run, whichever process ran the test.
+"""
 
 import os
 
@@ -7,3 +10,14 @@ from hypothesis import settings
 settings.register_profile("same", deadline=None, derandomize=True, print_blob=True)
 settings.register_profile("explore", deadline=None, print_blob=True, max_examples=1_000)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "same"))
+
+
+def pytest_terminal_summary(terminalreporter):
+    """Show the tables of the tests that passed."""
+    reports = terminalreporter.getreports("passed")
+    tables = sorted(
+        (report.nodeid, text) for report in reports for name, text in report.user_properties if name == "table"
+    )
+    for nodeid, table in tables:
+        terminalreporter.section(nodeid.rpartition("::")[2], sep="-")
+        terminalreporter.line(table)

@@ -1,44 +1,26 @@
-"""The process that test_kill9_heads.py kills: it forks a life of one plot for each order, a line of JSON."""
+"""The process that test_kill9_heads.py kills (see lives.py): a life acts one plot."""
 
-import asyncio
-import json
-import os
 import sys
-import traceback
 from pathlib import Path
 
-import structlog
+from lives import main
 
 sys.path.insert(0, str(Path(__file__).parents[2]))
 
 from tests.chaos.test_heads import PLOTS, World, meddle
 
 
-def live(order):
-    async def act():
-        world = World(PLOTS[order["plot"]], order["store"])
-        async with world.open() as system:
-            await world.act(system)
+class Life:
+    """One opening of the store, up to the end of the plot or to its own sudden end."""
 
-    try:
-        asyncio.run(act())
-    except BaseException:
-        traceback.print_exc()
-        os._exit(1)
-    os._exit(0)
+    def __init__(self, order):
+        self.world = World(PLOTS[order["plot"]], order["store"])
 
-
-def main():
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(50))
-    _ = meddle.spec  # loads what makes schemas, once for all lives
-    for line in sys.stdin:
-        pid = os.fork()
-        if pid == 0:
-            live(json.loads(line))
-        print(pid, flush=True)
-        _, status = os.waitpid(pid, 0)
-        print(os.waitstatus_to_exitcode(status), flush=True)
+    async def run(self):
+        async with self.world.open() as system:
+            await self.world.act(system)
 
 
 if __name__ == "__main__":
-    main()
+    _ = meddle.spec  # loads what makes schemas, once for all lives
+    main(Life)

@@ -3,8 +3,8 @@
 import asyncio
 import random
 
+import lives
 import mail
-import worker
 
 PAUSE_S = 0.02
 """Between deaths inside of a life, on average."""
@@ -36,4 +36,4 @@ class Life:
 
 
 if __name__ == "__main__":
-    worker.main(Life)
+    lives.main(Life)

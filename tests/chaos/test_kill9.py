@@ -258,12 +258,11 @@ def kill_all(worker, folder, durability):
 
 
 @pytest.mark.timeout(200)
-def test_killed_at_any_instant_the_work_ends_done_and_nothing_published_is_lost(tmp_path, capsys):
+def test_killed_at_any_instant_the_work_ends_done_and_nothing_published_is_lost(tmp_path, record_property):
     """B002, B004, B016, B043, B062, B089, B091, TO-01, TO-05."""
     with worker(tmp_path) as forks:
         tallies = [kill_all(forks, tmp_path, durability) for durability in ("power", "process")]
-    with capsys.disabled():
-        print("", HEADER, *(tally.row() for tally in tallies), sep="\n")
+    record_property("table", "\n".join([HEADER, *(tally.row() for tally in tallies)]))
     assert sum(tally.kills for tally in tallies) >= 50
     assert sum(tally.reruns for tally in tallies) > 0, "no kill hit a safe tool"
     assert sum(tally.interrupted for tally in tallies) > 0, "no kill hit an unsafe tool"
