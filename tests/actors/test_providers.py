@@ -9,7 +9,7 @@ from perdure.actors.models.testing import ProtocolServer, Reply, error_reply
 from structlog.testing import capture_logs
 
 from .conversation.support import go, history, problems, scene, seen
-from .models.test_conformance import DIALECTS, FAULTS, IDLE_S, PLACES, faulty
+from .models.test_conformance import DIALECTS, FAULTS, PLACES, faulty, impatience
 
 
 @pytest.fixture(params=DIALECTS, ids=str)
@@ -42,11 +42,11 @@ class Talk:
     """What is left of one question put to an agent on a provider's protocol."""
 
 
-async def ask(dialect, *replies, retries=2, kill=False):
+async def ask(dialect, *replies, retries=2, kill=False, **options):
     """Ask one question; with ``kill``, the session dies while the first retry waits."""
     talk, clock = Talk(), perdure.VirtualClock(autojump=True)
     async with ProtocolServer(*replies) as server:
-        model = dialect.model(server.url, idle_timeout_s=IDLE_S)
+        model = dialect.model(server.url, **options)
         agent = perdure.Agent(model=model.name)
         async with scene(models=[model], agent=agent, tools=[write], clock=clock, settings=retrying(retries)) as s:
             async with await s.root.watch() as watch:
@@ -97,7 +97,7 @@ def test_whatever_breaks_off_is_kept_counted_and_tried_again(dialect, place, fau
 
     async def main():
         make, kind = FAULTS[fault]
-        talk = await ask(dialect, faulty(dialect, place, make(dialect)), fine(dialect))
+        talk = await ask(dialect, faulty(dialect, place, make(dialect)), fine(dialect), **impatience(fault))
         assert talk.settled.text == "Fine."
         failed, answered = assistants(talk.entries)
         assert (failed.stop_reason, failed.error.kind, answered.stop_reason) == ("error", kind, "stop")
@@ -159,7 +159,7 @@ def test_a_retry_that_a_provider_asked_for_survives_a_death_in_its_wait(dialect)
 def test_an_empty_answer_is_an_answer_and_the_next_request_is_valid(dialect):
     async def main():
         async with ProtocolServer(reply(dialect), fine(dialect)) as server:
-            model = dialect.model(server.url, idle_timeout_s=IDLE_S)
+            model = dialect.model(server.url)
             async with scene(models=[model], agent=perdure.Agent(model=model.name)) as s:
                 assert (await s.ask("Hi")).text == ""
                 assert (await s.ask("Well?")).text == "Fine."
