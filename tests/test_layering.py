@@ -51,7 +51,7 @@ MAY_IMPORT = {
         "actors.conversation",
         "actors.agent",
     },
-    "actors.cli": {"storage", "actors.conversation"},
+    "actors.cli": {"chord", "storage", "actors.conversation", "actors.models", "actors.tools", "actors.system"},
     "actors.system": set(ROOMS),
 }
 PYKKA_ROOMS = {"actors.runtime"}
