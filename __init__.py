@@ -69,6 +69,7 @@ from .actors.task.run import Run
 from .actors.task.standing import Standing
 from .actors.task.tx import RunTx, Tx
 from .actors.tools.coding import coding_tools
+from .actors.tools.cron import InvalidSchedule
 from .actors.tools.environment import (
     CommandError,
     CommandResult,
@@ -82,6 +83,14 @@ from .actors.tools.extras import MissingExtra
 from .actors.tools.local import LocalEnvironment
 from .actors.tools.mcp import McpServer
 from .actors.tools.mcp_connection import McpUnavailable
+from .actors.tools.schedules import (
+    NoSuchSchedule,
+    Schedule,
+    add_schedule,
+    cancel_schedule,
+    list_schedules,
+    schedules,
+)
 from .actors.tools.subagent import SubagentFailed, subagent
 from .actors.tools.subagents import NoSuchAgent, subagents
 from .chord import Draft, Watch
@@ -169,6 +178,7 @@ __all__ = [
     "InboxFull",
     "Inspection",
     "InvalidArguments",
+    "InvalidSchedule",
     "InvalidTransition",
     "InvalidValue",
     "InvocationEnded",
@@ -187,6 +197,7 @@ __all__ = [
     "Model",
     "Models",
     "NoSuchAgent",
+    "NoSuchSchedule",
     "Orphaned",
     "OutputLimits",
     "OwnershipRefused",
@@ -207,6 +218,7 @@ __all__ = [
     "RetryPolicy",
     "Run",
     "RunTx",
+    "Schedule",
     "SchemaTooNew",
     "ScriptedModel",
     "Section",
@@ -260,14 +272,18 @@ __all__ = [
     "WaitCycle",
     "Watch",
     "Wrap",
+    "add_schedule",
     "arguments_hash",
+    "cancel_schedule",
     "coding_tools",
     "configure",
     "events",
     "export_session",
     "import_session",
+    "list_schedules",
     "models",
     "reload",
+    "schedules",
     "subagent",
     "subagents",
     "tool",

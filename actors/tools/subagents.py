@@ -13,7 +13,7 @@ import msgspec
 
 from ...chord import Draft, PerdureError
 from ...storage.contract import TaskQuery
-from ...storage.records import EntryRecord, Json, SubmissionRecord, TaskRecord, Waiting
+from ...storage.records import Json, TaskRecord, Waiting
 from ..agent.registry import Extension, Registry
 from ..agent.tool import Tool, tool
 from ..agent.toolcontext import ToolContext
@@ -22,11 +22,11 @@ from ..conversation.choice import Agent, configure
 from ..conversation.errors import InboxFull
 from ..conversation.inbox import submit_input, withdraw
 from ..conversation.settings import Settings
-from ..models import answer_text, from_json
 from ..session.documents import Doc
 from ..task.definition import Phase, Task
 from ..task.run import Run
 from ..task.tx import RunTx
+from .answers import answer_said
 
 Report = Literal["steer", "follow_up", "off"]
 KIND = "perdure.subagent"
@@ -116,17 +116,9 @@ async def _answers(tx: RunTx, doc: Draft) -> str:
         if record is None or not record.settled:
             still.append(asked)
         else:
-            said[record.answer] = await _said(tx, record)
+            said[record.answer] = await answer_said(tx, record)
     doc["open"] = still
     return "\n\n".join(said.values())
-
-
-async def _said(tx: RunTx, record: SubmissionRecord) -> str:
-    entry: EntryRecord | None = None if record.answer is None else await tx.entry(record.answer)
-    if entry is None or not entry.model:
-        return f"(no answer: {record.reason})"
-    message: Any = from_json(entry.model[0])
-    return answer_text(message) or "(an answer without text)"
 
 
 def subagents(agent: Agent | None = None, *, report: Report = "steer") -> Extension:

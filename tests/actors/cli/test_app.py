@@ -11,7 +11,8 @@ from contextlib import asynccontextmanager
 import perdure
 
 def options():
-    return {"models": [perdure.ScriptedModel(lambda request: "hi")], "agent": perdure.Agent(model="scripted/model", instructions="be brief")}
+    agent = perdure.Agent(model="scripted/model", instructions="be brief")
+    return {"models": [perdure.ScriptedModel(lambda request: "hi")], "agent": agent}
 
 def for_file(file):
     assert file.endswith(".db")
