@@ -127,9 +127,12 @@ class FaultyStorage:
         self.writes += 1
         number = self.writes
         await self._meet(number, "before")
+        await self._store(batches)
+        await self._meet(number, "after")
+
+    async def _store(self, batches: Sequence[Batch]) -> None:
         await self.inner.write(batches)
         self.groups.append(list(batches))
-        await self._meet(number, "after")
 
     async def delete_session(self, key: str) -> bool:
         """Let the inner storage delete a session, unless this one has failed."""

@@ -22,6 +22,7 @@ ROOMS = (
     "actors.tools",
     "actors.cli",
     "actors.system",
+    "actors.chaos",
 )
 MAY_IMPORT = {
     "chord": set(),
@@ -52,7 +53,8 @@ MAY_IMPORT = {
         "actors.agent",
     },
     "actors.cli": {"chord", "storage", "actors.conversation", "actors.models", "actors.tools", "actors.system"},
-    "actors.system": set(ROOMS),
+    "actors.system": set(ROOMS) - {"actors.chaos"},
+    "actors.chaos": set(ROOMS),
 }
 PYKKA_ROOMS = {"actors.runtime"}
 FACES = {"__init__", "__main__", "events", "models", "testing"}
