@@ -27,11 +27,36 @@ ANNOUNCED = "pi:external"
 PAGE = 100
 
 
-class Execute(Phase):
-    """The tool is about to run, or may have run: what it was to run with, and whether it may run again."""
+class ToolInput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """Which call of which assistant entry; or, without one, a call that another tool makes: of what, with what."""
 
-    arguments: JsonObject
+    assistant: int | None
+    call_id: str
+    name: str = ""
+    arguments: JsonObject = {}
+    replay: str | None = None
+    """The policy of a tool that may run without anybody being asked: storing the call is storing the intent."""
+
+
+class ToolOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
+    """The result entry that a call ended with, and what the call asked for; who completed it, if somebody did.
+
+    A call that another tool has made has no entry: its ``result`` is for that tool.
+    """
+
+    entry_id: int | None = None
+    result: ToolResult | None = None
+    add_tools: list[str] = []
+    terminate: bool = False
+    handoff: str | None = None
+    request_id: str | None = None
+
+
+class Execute(Phase):
+    """The tool is about to run, or may have run: with what, if not with what the call says, and whether it may again."""
+
     replay: str
+    arguments: JsonObject | None = None
 
 
 class Approval(Phase):

@@ -1,6 +1,13 @@
-"""Calls that a tool makes of other tools: tasks of their own, below the call's. Proved by tests/actors/agent/test_nested.py."""
+"""Calls that a tool makes of other tools: tasks of their own, below the call's.
+
+Calls that are begun together are created in one commit. Where nobody has to be asked before a tool that may run again,
+the same commit stores the intent, so that such a call costs little more than its outcome's commit.
+Proved by tests/actors/agent/test_nested.py.
+"""
 
 import asyncio
+from collections import deque
+from contextvars import copy_context
 from typing import Any
 
 import msgspec
@@ -8,18 +15,38 @@ import msgspec
 from ...storage.contract import TaskQuery
 from ...storage.records import JsonObject, Terminal
 from ..conversation.settings import Settings
-from ..session.arguments import plain
+from ..session.arguments import name, plain
+from ..session.errors import InvalidValue
 from ..task.definition import Task
 from ..task.ref import TaskRef
 from ..task.run import Run
-from .calls import KIND
+from ..task.tx import RunTx
+from .asking import agent_of
+from .calls import KIND, ToolInput
+from .registry import Resolved
 from .tool import ToolResult
 
 PAGE = 500
+MAX_CREATED_AT_ONCE = 256
+"""Calls that one commit creates."""
+
+
+class _Wanted:
+    """A call that waits to be created."""
+
+    __slots__ = ("arguments", "call_id", "made", "taken", "tool")
+
+    def __init__(self, call_id: str, tool: str, arguments: JsonObject) -> None:
+        self.call_id = call_id
+        self.tool = tool
+        self.arguments = arguments
+        self.made: asyncio.Future[TaskRef[Any]] = asyncio.get_running_loop().create_future()
+        self.taken = False
+        """Whether it has left the queue."""
 
 
 class NestedCalls:
-    """The calls that one execution of a tool has made, by key; of an execution that runs ``again``, earlier ones, too."""
+    """The calls that one execution of a tool makes; an execution that runs ``again`` finds those made earlier, by key."""
 
     def __init__(self, run: Run[Any], call_id: str, task: type[Task[Any, Any]], *, again: bool) -> None:
         self._run = run
@@ -27,33 +54,88 @@ class NestedCalls:
         self._task = task
         self._made: dict[str, int] | None = None if again else {}
         self._count = 0
-        self._room = asyncio.Semaphore(run.service(Settings).max_nested_calls)
-        self.open: set[int] = set()
-        """Those whose results nobody has waited for."""
+        self._queue: deque[_Wanted] = deque()
+        self._under_way = 0
+        self._creating: asyncio.Task[None] | None = None
+        self._context = copy_context()  # whoever calls first may hold a session's line
 
     async def call(self, tool: str, arguments: JsonObject, key: str | None) -> ToolResult:
         """Make a call, or find it, and wait for its result."""
-        key = str(self._count) if key is None else key
-        self._count += 1
-        async with self._room:
-            task = await self._begin(tool, arguments, f"{self._call_id}/{key}")
-            self.open.add(task)
-            ref: TaskRef[Any] = TaskRef(self._run.services, self._run.session, task)
-            record = await ref.settled()
-            self.open.discard(task)
+        self._run.check()
+        wanted = self._want(tool, arguments, key)
+        try:
+            record = await (await wanted.made).settled()
+        finally:
+            self._under_way -= wanted.taken
+            self._create_soon()
         assert isinstance(record.state, Terminal)
         return _result(record.state.outcome, tool)
 
-    async def _begin(self, tool: str, arguments: JsonObject, call_id: str) -> int:
+    def _want(self, tool: str, arguments: JsonObject, key: str | None) -> _Wanted:
+        key = str(self._count) if key is None else name("a call's key", key)
+        given = plain(arguments)
+        if not isinstance(given, dict):
+            raise InvalidValue(f"a call's arguments are an object, got: {arguments!r}")
+        wanted = _Wanted(f"{self._call_id}/{key}", name("a tool's name", tool), given)
+        self._count += 1
+        self._queue.append(wanted)
+        self._create_soon()
+        return wanted
+
+    # --- creating
+
+    def _create_soon(self) -> None:
+        """Create what is wanted once everybody who runs now has had a chance to want something, too."""
+        if self._queue and self._creating is None and self._room() > 0:
+            self._creating = asyncio.get_running_loop().create_task(self._create(), context=self._context)
+
+    def _room(self) -> int:
+        return self._run.service(Settings).max_nested_calls - self._under_way
+
+    async def _create(self) -> None:
+        batch = self._take()
+        while batch:
+            try:
+                await self._make(batch)
+            except BaseException as error:
+                for one in batch:
+                    _fail(one.made, error)
+                if not isinstance(error, Exception):
+                    raise
+            batch = self._take()
+
+    def _take(self) -> list[_Wanted]:
+        """Take as many as there is room for out of the queue; with none the creation is over."""
+        batch: list[_Wanted] = []
+        room = min(self._room(), MAX_CREATED_AT_ONCE)
+        while self._queue and len(batch) < room:
+            one = self._queue.popleft()
+            if not one.made.done():
+                one.taken = True
+                batch.append(one)
+        self._under_way += len(batch)
+        if not batch:
+            self._creating = None
+        return batch
+
+    async def _make(self, batch: list[_Wanted]) -> None:
         if self._made is None:
             self._made = await self._before()
-        found = self._made.pop(call_id, None)
-        if found is not None:
-            return found
-        given = {"assistant": None, "callId": call_id, "name": tool, "arguments": plain(arguments)}
+        agent = await agent_of(self._run)
         async with self._run.commit() as tx:
-            made = await tx.create_task(self._task, given, owner=self._run.id)
-        return made.id
+            refs = [await self._task_of(tx, one, agent) for one in batch]
+        for one, ref in zip(batch, refs, strict=True):
+            if not one.made.done():
+                one.made.set_result(ref)
+
+    async def _task_of(self, tx: RunTx, one: _Wanted, agent: Resolved) -> TaskRef[Any]:
+        found = None if self._made is None else self._made.pop(one.call_id, None)
+        if found is not None:
+            return TaskRef(self._run.services, self._run.session, found)
+        tool = agent.unasked(one.tool)
+        replay = None if tool is None else tool.replay
+        given = ToolInput(assistant=None, call_id=one.call_id, name=one.tool, arguments=one.arguments, replay=replay)
+        return await tx.create_task(self._task, given, owner=self._run.id)
 
     async def _before(self) -> dict[str, int]:
         """Find what earlier executions have made: tasks of this one's, newer than it."""
@@ -67,6 +149,15 @@ class NestedCalls:
                     break
                 page = await tx.scan_tasks(query, PAGE, page.next)
         return made
+
+
+def _fail(made: "asyncio.Future[Any]", error: BaseException) -> None:
+    if made.done():
+        return
+    if isinstance(error, Exception):
+        made.set_exception(error)
+    else:
+        made.cancel()
 
 
 def _result(outcome: Any, tool: str) -> ToolResult:

@@ -9,6 +9,7 @@ from typing import Any
 import msgspec
 
 from ...chord import PerdureError
+from ...chord.text import is_unicode
 from ...storage.records import Json
 from ..conversation.builtin import Diagnostic
 from ..models import Content, Image, Text, ToolResultMessage, Usage, text
@@ -92,6 +93,8 @@ def as_returned(value: Any) -> ToolResult:
 
 def checked(result: ToolResult) -> ToolResult:
     """Check the fields' types and the pictures: what is stored must be readable for good, by every provider. Raises."""
+    if type(result.content) is str and result == ToolResult(content=result.content):
+        return result if is_unicode(result.content) else ToolResult(content=clean(result.content))
     read = msgspec.convert(storable(result), ToolResult)
     if not isinstance(read.content, list):
         return read
@@ -111,7 +114,7 @@ def as_result(draft: Draft) -> ToolResult:
         content=draft.content,
         details=draft.details,
         is_error=draft.is_error,
-        diagnostics=draft.diagnostics,
+        diagnostics=draft.diagnostics or (),
         usage=draft.usage,
         add_tools=draft.add_tools,
         terminate=draft.terminate,

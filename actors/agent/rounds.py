@@ -30,7 +30,8 @@ from . import results
 from .asking import agent_of
 from .hooks import AgentHooks
 from .registry import Resolved
-from .tooltask import ToolInput, ToolOutcome, ToolTask
+from .calls import ToolInput, ToolOutcome
+from .tooltask import ToolTask
 
 
 class Tools(Phase):

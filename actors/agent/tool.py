@@ -31,6 +31,8 @@ if TYPE_CHECKING:
     from .toolcontext import ToolContext
 
 Replay = Literal["safe", "unsafe"]
+Validated = dict[str, Any]
+"""A call's arguments as the function takes them."""
 
 NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 """What every provider takes as a name, so that a call comes back under the name that was offered."""
@@ -38,7 +40,7 @@ MAX_EXPLAINED = 20
 """Faults of one call's arguments that the model is told of."""
 
 
-class ToolResult(msgspec.Struct, frozen=True, kw_only=True):
+class ToolResult(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
     """Everything that a tool can answer; a tool may return just a string, or any JSON value, instead.
 
     ``content`` is what the model reads (None: the output written with ``ctx.output``), ``details`` is for people and
@@ -150,14 +152,14 @@ class Tool:
         wrapped._around = (*self._around, function)
         return wrapped
 
-    def validate(self, arguments: JsonObject) -> dict[str, Any]:
+    def validate(self, arguments: JsonObject) -> Validated:
         """Give a call's arguments as the function takes them. Raises InvalidArguments, in words for the model."""
         from pydantic import ValidationError
 
         given = {name: value for name, value in arguments.items() if value is not None or name not in self._optional}
         schema = self._arguments
         try:
-            validated: dict[str, Any] = schema.validate_python(given)
+            validated: Validated = schema.validate_python(given)
         except ValidationError as error:
             raise InvalidArguments(_explain(self.name, error.errors(), arguments)) from None
         except Exception as error:  # a validator of the author's own
@@ -165,19 +167,30 @@ class Tool:
             raise InvalidArguments(_explain(self.name, [fault], arguments)) from error
         return validated
 
-    async def run(self, context: "ToolContext", arguments: JsonObject) -> Any:
-        """Execute a call with validated arguments. A sync function's thread cannot be cancelled, only left behind."""
-        run: Callable[[JsonObject], Awaitable[Any]] = partial(self._run, context)
+    async def run(self, context: "ToolContext", arguments: JsonObject, given: Validated | None = None) -> Any:
+        """Execute a call; ``given`` are its arguments if they are validated already.
+
+        A sync function's thread cannot be cancelled, only left behind.
+        """
+        if given is not None and not self._around:
+            return await self._run(context, given)
+        run: Callable[[JsonObject], Awaitable[Any]] = partial(self._validate_and_run, context)
         for around in self._around:
             run = partial(around, context, run=run)
         return await run(arguments)
 
-    async def _run(self, context: "ToolContext", arguments: JsonObject) -> Any:
-        kwargs = self.validate(arguments)
-        given = (context,) if self._takes_context else ()
-        if inspect.iscoroutinefunction(self.function):
-            return await self.function(*given, **kwargs)
-        result = await in_thread(self.function, *given, **kwargs)
+    async def _validate_and_run(self, context: "ToolContext", arguments: JsonObject) -> Any:
+        return await self._run(context, self.validate(arguments))
+
+    def _run(self, context: "ToolContext", given: Validated) -> Awaitable[Any]:
+        first = (context,) if self._takes_context else ()
+        if self._is_async:
+            running: Awaitable[Any] = self.function(*first, **given)
+            return running
+        return self._run_in_thread(first, given)
+
+    async def _run_in_thread(self, first: tuple[Any, ...], given: Validated) -> Any:
+        result = await in_thread(self.function, *first, **given)
         return await result if inspect.isawaitable(result) else result
 
     async def clean_up(self, context: "ToolContext") -> None:
@@ -195,6 +208,10 @@ class Tool:
         if self._takes_context:
             parameters.pop(next(iter(parameters)))
         return parameters
+
+    @cached_property
+    def _is_async(self) -> bool:
+        return inspect.iscoroutinefunction(self.function)
 
     @cached_property
     def _hints(self) -> dict[str, Any]:

@@ -7,7 +7,6 @@ Proved by tests/actors/agent/test_tooltask.py and test_calls.py.
 """
 
 import inspect
-from collections.abc import Iterable
 from typing import cast
 
 import msgspec
@@ -15,7 +14,7 @@ import structlog
 
 from ...chord import Draft
 from ...storage.records import JsonObject, TaskRecord
-from ..conversation.builtin import AgentDoc, LiveDoc, ToolResultEntry
+from ..conversation.builtin import LiveDoc, ToolResultEntry
 from ..conversation.settings import Settings
 from ..models import AssistantMessage, ToolCall, from_json, to_json, tool_calls
 from ..session.tx import BaseTx
@@ -23,44 +22,23 @@ from ..task.definition import Phase, Task
 from ..task.run import Run
 from ..task.tx import RunTx
 from . import calls, results, slots
+from .asking import agent_of
+from .calls import ToolInput, ToolOutcome
 from .cutoff import clean_up
 from .errors import InvalidArguments
 from .hooks import AgentHooks, Deny
 from .nested import NestedCalls
 from .output import Output, OutputLimits
 from .pump import Pump
-from .registry import Registry, Resolved
+from .registry import Resolved
 from .responses import said
 from .stopping import told_to_stop
 from .timelimit import within
-from .tool import Tool
+from .tool import Tool, Validated
 from .toolcontext import External, ToolContext
 from .usage import count_tool
 
 log = structlog.get_logger("perdure.agent")
-
-
-class ToolInput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Which call of which assistant entry; or, without one, a call that another tool makes: of what, with what."""
-
-    assistant: int | None
-    call_id: str
-    name: str = ""
-    arguments: JsonObject = {}
-
-
-class ToolOutcome(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """The result entry that a call ended with, and what the call asked for; who completed it, if somebody did.
-
-    A call that another tool has made has no entry: its ``result`` is for that tool.
-    """
-
-    entry_id: int | None = None
-    result: JsonObject | None = None
-    add_tools: list[str] = []
-    terminate: bool = False
-    handoff: str | None = None
-    request_id: str | None = None
 
 
 class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
@@ -75,20 +53,13 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
     Denied = calls.Denied
     External = calls.External
 
+    def initial(self, input: ToolInput) -> Phase:
+        """Begin with the execution if the intent is stored with the call."""
+        return self.Call() if input.replay is None else calls.Execute(replay=input.replay)
+
     async def call(self, run: Run[ToolInput], state: Call) -> None:
         """Check the call; ask the hooks, and somebody, whether it may run; execute."""
-        call, agent = await _call(run), await _agent(run)
-        tool = agent.tool(call.name)
-        if tool is None:
-            await _settle(run, call, _unavailable(call))
-            return
-        checked = await _checked(AgentHooks(run, agent), call, tool)
-        if isinstance(checked, results.Draft):
-            await _settle(run, call, checked)
-        elif await _needs_approval(tool, checked):
-            await _ask(run, checked, tool)
-        else:
-            await _begin(run, checked, tool, agent)
+        await _answer(run, await _call(run), await agent_of(run))
 
     async def approval(self, run: Run[ToolInput], state: calls.Approval) -> None:
         """Reached only when nobody has decided in time."""
@@ -102,36 +73,33 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
 
     async def approved(self, run: Run[ToolInput], state: calls.Approved) -> None:
         """Execute with exactly the arguments that were approved, if the tool still takes them."""
-        call, agent = await _call(run), await _agent(run)
-        call = msgspec.structs.replace(call, arguments=state.arguments)
+        call, agent = _intended(await _call(run), state), await agent_of(run)
         tool = agent.tool(call.name)
-        refusal = _unavailable(call) if tool is None else _misfit(call, tool)
-        if tool is None or refusal is not None:
-            await _settle(run, call, cast("results.Draft", refusal))
+        given = _unavailable(call) if tool is None else _validated(call, tool)
+        if tool is None or isinstance(given, results.Draft):
+            await _settle(run, call, cast("results.Draft", given))
             return
-        await _begin(run, call, tool, agent)
+        await _begin(run, call, tool, agent, given)
 
     async def execute(self, run: Run[ToolInput], state: calls.Execute) -> None:
-        """Reached only when an execution was interrupted."""
-        call, agent = await _call(run), await _agent(run)
-        call = msgspec.structs.replace(call, arguments=state.arguments)
+        """Reached when an execution was interrupted, and at once by a call that was stored with its intent."""
+        call, agent = _intended(await _call(run), state), await agent_of(run)
+        if run.first:
+            await _answer(run, call, agent, intended=state.replay)
+            return
         tool = agent.tool(call.name)
         await clean_up(run, call, tool, _nested(run, call, again=True))
         if calls.completion_of((await run.memos()).get(calls.ANNOUNCED)) is not None:
             await run.goto(self.External())
         elif state.replay == "safe" and tool is not None and tool.replay == "safe":
-            async with run.commit() as tx:
-                slot = await _slot(tx, run)
-                if slot is not None:
-                    slots.clear_progress(slot)
-            await _execute(run, call, tool, agent, again=True)
+            await _begin_again(run, call, tool, agent)
         else:
             message = f"Tool {call.name} was interrupted and may have partially run"
             await _settle(run, call, results.error("interrupted", message, await _shown(run), failed=True))
 
     async def external(self, run: Run[ToolInput], state: calls.External) -> None:
         """Take over the result that was given from outside, or tell that none was in time."""
-        call, agent = await _call(run), await _agent(run)
+        call, agent = await _call(run), await agent_of(run)
         tool = agent.tool(call.name)
         completion = calls.completion_of((await run.memos()).get(calls.ANNOUNCED))
         if completion is None:
@@ -144,9 +112,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
 
     async def abort(self, run: Run[ToolInput], state: Phase) -> None:
         """Answer the call as aborted, with what it had shown and what the hooks make of that."""
-        call, agent = await _call(run), await _agent(run)
-        if isinstance(state, calls.Execute | calls.Approval | calls.Approved):
-            call = msgspec.structs.replace(call, arguments=state.arguments)
+        call, agent = _intended(await _call(run), state), await agent_of(run)
         if isinstance(state, calls.Execute):
             await clean_up(run, call, agent.tool(call.name), _nested(run, call, again=True))
         draft = results.error("aborted", f"Tool {call.name} was aborted", await _shown(run))
@@ -175,9 +141,11 @@ async def _call(run: Run[ToolInput]) -> ToolCall:
     return next(call for call in tool_calls(message) if call.id == run.input.call_id)
 
 
-async def _agent(run: Run[ToolInput]) -> Resolved:
-    choice = await run.snapshot(AgentDoc, run.conversation_id) or {}
-    return run.service(Registry).resolve(choice, run.service(Settings))
+def _intended(call: ToolCall, state: Phase) -> ToolCall:
+    """Give a call with the arguments that were decided on, if that was done."""
+    decided = isinstance(state, calls.Execute | calls.Approval | calls.Approved)
+    arguments = state.arguments if decided else None
+    return call if arguments is None else msgspec.structs.replace(call, arguments=arguments)
 
 
 async def _shown(run: Run[ToolInput]) -> JsonObject:
@@ -198,25 +166,27 @@ def _unavailable(call: ToolCall) -> results.Draft:
     return results.error("tool_unavailable", f"Tool {call.name} is not available")
 
 
-def _misfit(call: ToolCall, tool: Tool) -> results.Draft | None:
+def _validated(call: ToolCall, tool: Tool) -> Validated | results.Draft:
+    """Give the arguments as the tool takes them."""
     if call.arguments_error is not None:
         return results.error("invalid_arguments", call.arguments_error)
     try:
-        tool.validate(call.arguments)
+        return tool.validate(call.arguments)
     except InvalidArguments as error:
         return results.error("invalid_arguments", str(error))
-    return None
 
 
-async def _checked(hooks: AgentHooks, call: ToolCall, tool: Tool) -> ToolCall | results.Draft:
+async def _checked(hooks: AgentHooks, call: ToolCall, tool: Tool) -> tuple[ToolCall, Validated] | results.Draft:
     """Validate, let the hooks change the arguments or deny the call, and validate what they have made of them."""
-    refusal = _misfit(call, tool)
-    if refusal is not None:
-        return refusal
+    given = _validated(call, tool)
+    if isinstance(given, results.Draft):
+        return given
     asked = await hooks.before_tool(call)
     if isinstance(asked, Deny):
         return results.error("blocked", f"Tool call blocked: {asked.reason}")
-    return _misfit(asked, tool) or asked
+    if asked is not call:
+        given = _validated(asked, tool)
+    return given if isinstance(given, results.Draft) else (asked, given)
 
 
 async def _heard(
@@ -226,6 +196,25 @@ async def _heard(
     before = results.as_result(draft)
     after = await hooks.result(point, call, before)
     return draft if after is before else results.rewritten(draft, after, limits)
+
+
+async def _answer(run: Run[ToolInput], call: ToolCall, agent: Resolved, intended: str | None = None) -> None:
+    """Check the call; ask the hooks, and somebody, whether it may run; execute, at once if just that is ``intended``."""
+    tool = agent.tool(call.name)
+    if tool is None:
+        await _settle(run, call, _unavailable(call))
+        return
+    checked = await _checked(AgentHooks(run, agent), call, tool)
+    if isinstance(checked, results.Draft):
+        await _settle(run, call, checked)
+        return
+    ready, given = checked
+    if await _needs_approval(tool, ready):
+        await _ask(run, ready, tool)
+    elif ready is call and intended == tool.replay:
+        await _execute(run, ready, tool, agent, given)
+    else:
+        await _begin(run, ready, tool, agent, given)
 
 
 # --- approval
@@ -263,7 +252,7 @@ def _until(run: Run[ToolInput], seconds: float | None) -> int | None:
 # --- execution
 
 
-async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved) -> None:
+async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, given: Validated) -> None:
     """Store the intent, then execute."""
     async with run.commit() as tx:
         tx.goto(calls.Execute(arguments=call.arguments, replay=tool.replay))
@@ -271,14 +260,30 @@ async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolve
         if slot is not None:
             slot.pop("approval", None)
             slot["status"] = "running"
-    await _execute(run, call, tool, agent)
+    await _execute(run, call, tool, agent, given)
+
+
+async def _begin_again(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved) -> None:
+    """Execute once more what may run again, if the tool still takes it."""
+    given = _validated(call, tool)
+    if isinstance(given, results.Draft):
+        await _settle(run, call, given)
+        return
+    if run.input.assistant is not None:
+        async with run.commit() as tx:
+            slot = await _slot(tx, run)
+            if slot is not None:
+                slots.clear_progress(slot)
+    await _execute(run, call, tool, agent, given, again=True)
 
 
 def _nested(run: Run[ToolInput], call: ToolCall, *, again: bool) -> NestedCalls:
     return NestedCalls(run, call.id, ToolTask, again=again)
 
 
-async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, *, again: bool = False) -> None:
+async def _execute(
+    run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, given: Validated, *, again: bool = False
+) -> None:
     output = Output(tool.limits)
     context = ToolContext(run, call.id, output, _nested(run, call, again=again))
 
@@ -290,7 +295,7 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resol
     context._pump = Pump(run.clock, run.service(Settings).progress.output_interval_ms, flush)
     started = run.clock.monotonic()
     try:
-        draft = await _attempt(run, tool, context, call.arguments)
+        draft = await _attempt(run, tool, context, call.arguments, given)
     finally:
         await context._pump.stop()
     if draft is None:
@@ -298,7 +303,7 @@ async def _execute(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resol
         return
     duration = round((run.clock.monotonic() - started) * 1_000)
     draft = _fitting(run, tool, await _heard(AgentHooks(run, agent), "after_tool", call, draft, tool.limits))
-    await _settle(run, call, draft, duration_ms=duration, left=context._nested.open)
+    await _settle(run, call, draft, duration_ms=duration)
 
 
 async def _show(tx: RunTx, run: Run[ToolInput], context: ToolContext) -> None:
@@ -308,7 +313,7 @@ async def _show(tx: RunTx, run: Run[ToolInput], context: ToolContext) -> None:
 
 
 async def _attempt(
-    run: Run[ToolInput], tool: Tool, context: ToolContext, arguments: JsonObject
+    run: Run[ToolInput], tool: Tool, context: ToolContext, arguments: JsonObject, given: Validated
 ) -> results.Draft | None:
     """Run the tool; None when it is to be completed from outside. Whatever it raises is an answer to the call.
 
@@ -317,7 +322,7 @@ async def _attempt(
     """
     output = context._output
     try:
-        value = await within(run.clock, tool.timeout_s, tool.run(context, arguments))
+        value = await within(run.clock, tool.timeout_s, tool.run(context, arguments, given))
         if isinstance(value, External):
             return None
         return results.returned(value, output.finish(), context._details, context._diagnostics, tool.limits)
@@ -362,13 +367,13 @@ async def _settle(
     *,
     duration_ms: int | None = None,
     request_id: str | None = None,
-    left: Iterable[int] = (),
 ) -> None:
-    """End the call with a result; calls of its own that it has ``left`` running end with it."""
+    """End the call with a result; calls of its own that it has left running end with it."""
     async with run.commit() as tx:
         outcome = await _outcome(tx, run, call, draft, duration_ms=duration_ms, request_id=request_id)
-        for task in left:
-            await tx.abort_task(task)
+        for task in tx.owned_tasks():
+            if task.kind == calls.KIND:
+                await tx.abort_task(task.id)
         if draft.failed:
             tx.fail(draft.diagnostics[-1]["message"], result=outcome)
         else:
@@ -387,8 +392,7 @@ async def _outcome(
     """Put a result where it belongs: into the transcript, or into the outcome for the tool that has made the call."""
     await count_tool(tx, run.conversation_id, call.name, draft.usage)
     if run.input.assistant is None:
-        result = msgspec.json.decode(msgspec.json.encode(results.as_result(draft)))
-        return ToolOutcome(result=result, request_id=request_id)
+        return ToolOutcome(result=results.as_result(draft), request_id=request_id)
     message = results.message(draft, call.id, call.name, run.now(), duration_ms)
     data = {"diagnostics": draft.diagnostics}
     entry = await tx.append(ToolResultEntry, data, conversation_id=run.conversation_id, model=[to_json(message)])

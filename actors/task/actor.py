@@ -89,7 +89,8 @@ class TaskActor(Actor):
         run: Run[Any] | None = None
         try:
             assert isinstance(record.state, Running)
-            run = self._invocation.run = Run(self._core, record, definition, self._invocation.mode)
+            first = self._invocation.fresh and self._invocation.run is None
+            run = self._invocation.run = Run(self._core, record, definition, self._invocation.mode, first=first)
             state = definition.decode_state(record.state.checkpoint)
             handler = definition.abort if self._invocation.mode == "abort" else definition.handler(state)
             with code_of(self._core.forest, record.id):

@@ -33,6 +33,8 @@ class Invocation(msgspec.Struct):
     task: int
     mode: Mode
     definition: Any
+    fresh: bool = False
+    """Whether the task was created with it: no code has run it before."""
     seq: int = 0
     """The commit that must be durable before the code runs."""
     handler: "asyncio.Task[Any] | None" = None
@@ -211,7 +213,8 @@ class Engine:
             staged = reserved(fitted, self.core.clock.now())
             if staged is not record:
                 tx.stage_task(staged)
-            tx.turns[record.id] = Invocation(record.id, mode, definition)
+            fresh = self.core.forest.kept(record.id) is None
+            tx.turns[record.id] = Invocation(record.id, mode, definition, fresh)
         elif mode == "abort":
             finish(tx, record, Orphaned(reason=fitted.reason))
         else:

@@ -27,11 +27,15 @@ S = TypeVar("S")
 class Run(Generic[I]):
     """One invocation of a task, as its handlers see it."""
 
-    def __init__(self, core: SessionCore, record: TaskRecord, definition: Task[Any, Any], mode: Mode) -> None:
+    def __init__(
+        self, core: SessionCore, record: TaskRecord, definition: Task[Any, Any], mode: Mode, *, first: bool = False
+    ) -> None:
         self._core = core
         self._definition = definition
         self._mode = mode
         self.ended = False
+        self.first = first
+        """Whether it is certain that no code has run this task before."""
         self.id = record.id
         self.conversation_id = record.conversation_id
         self.session = core.key
@@ -45,13 +49,22 @@ class Run(Generic[I]):
         """Begin a commit of this task. Raises InvocationEnded when the task is no longer this invocation's to change."""
         return Commit(self._core, self._begin)
 
+    def check(self) -> None:
+        """Raise what a commit that is begun here and now would raise before its turn. Raises LineReentry, too."""
+        self._core.check()
+        self._core.line.refuse_reentry()
+        self._check_current()
+
     def _begin(self) -> RunTx:
+        return RunTx(self._core, self._check_current(), self._check_phase)
+
+    def _check_current(self) -> TaskRecord:
         record = self._core.forest.get(self.id)
         if self.ended or record is None or not isinstance(record.state, Running):
             raise InvocationEnded(f"task {self.id}: this invocation has ended")
         if self._mode == "run" and record.abort_requested:
             raise InvocationEnded(f"task {self.id} has an abort mark")
-        return RunTx(self._core, record, self._check_phase)
+        return record
 
     def _check_phase(self, phase: Phase) -> None:
         if type(phase) not in self._definition.phases.values():

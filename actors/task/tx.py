@@ -188,6 +188,12 @@ class RunTx(Tx):
         taken = take(self, self._task.id, limit)
         return [letter_of(self.core.services, self.core.key, record) for record in taken]
 
+    def owned_tasks(self) -> list[TaskRecord]:
+        """List the live tasks that this one owns directly, as this block sees them."""
+        self._check()
+        owned = (self.core.forest.get(node) for node in self.core.forest.ownership.children(self._task.id))
+        return [record for record in owned if record is not None]
+
     async def _check_awaited(self, task: int, policy: JoinPolicy) -> None:
         record = await self.task(task)
         if record is None:
