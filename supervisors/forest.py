@@ -6,7 +6,7 @@ the commit is admitted. Proved by tests/supervisors/test_settlement.py.
 
 from collections.abc import Iterator
 
-from ..storage.records import Pending, Running, TaskRecord, Waiting
+from ..storage.records import Completing, TaskRecord, Waiting
 from .deadlines import Deadlines
 from .joins import has_completed, has_intent, is_joined, wanted
 from .ownership import Ownership
@@ -127,16 +127,16 @@ class Forest:
 
     def put(self, record: TaskRecord) -> None:
         """Take a task's new record; its place in the tree must be known. An ended task leaves."""
-        old = self._records.get(record.id)
+        old, live = self._records.get(record.id), record.live
         self._before.setdefault(record.id, old)
-        if old is None and record.live:
+        if old is None and live:
             parent = record.owner if record.owner is not None else record.conversation_id
             self.ownership.add_task(record.id, parent, background=record.background, live=True)
-        elif old is not None and not record.live:
+        elif old is not None and not live:
             self.ownership.end(record.id)
-        if has_completed(record) and record.id in self._waiters:
+        if record.id in self._waiters and has_completed(record):
             self.completed(record.id)
-        self._replace(record.id, record if record.live else None)
+        self._replace(record.id, record if live else None)
 
     def completed(self, task: int) -> None:
         """Take note that a task which somebody waits for has ended as completed; needed if it had before that."""
@@ -185,8 +185,10 @@ class Forest:
         self._unawaited.clear()
 
     def _replace(self, task: int, record: TaskRecord | None) -> None:
-        self._unlink(task)
-        if (record is None) == (task in self._records):
+        old = self._records.get(task)
+        if old is not None:
+            self._unlink(task, old)
+        if task in self._waiters and (record is None) != (old is None):
             self._count(task, -1 if record is None else 1)
         if record is None:
             self._records.pop(task, None)
@@ -197,10 +199,10 @@ class Forest:
         self._records[task] = record
         if has_intent(record):
             self._intents.add(task)
-        if isinstance(record.state, Pending | Running):
-            self._active.add(task)
         if isinstance(record.state, Waiting):
             self._link_wait(task, record.state)
+        elif not isinstance(record.state, Completing):
+            self._active.add(task)
 
     def _count(self, task: int, change: int) -> None:
         """Have those who wait for a task take note that it has become live, or has ended."""
@@ -234,18 +236,20 @@ class Forest:
             self._deadlines.set(task, wait.until)
         self._judge(task)
 
-    def _unlink(self, task: int) -> None:
+    def _unlink(self, task: int, old: TaskRecord) -> None:
         self._intents.discard(task)
         self._active.discard(task)
+        if isinstance(old.state, Waiting):
+            self._unlink_wait(task, old.state)
+
+    def _unlink_wait(self, task: int, wait: Waiting) -> None:
         self._deadlines.drop(task)
         self._awaited.pop(task, None)
         self._reached.pop(task, None)
         self._condemned.discard(task)
         self._over.discard(task)
-        old = self._records.get(task)
-        if old is not None and isinstance(old.state, Waiting):
-            for awaited in set(old.state.on):
-                self._drop_waiter(awaited, task)
+        for awaited in set(wait.on):
+            self._drop_waiter(awaited, task)
 
     def _drop_waiter(self, awaited: int, task: int) -> None:
         waiting = self._waiters.get(awaited)

@@ -25,8 +25,8 @@ def outcome_of(record: TaskRecord) -> Outcome | None:
 
 def has_failed(record: TaskRecord) -> bool:
     """Whether the task holds, or has ended with, anything but completed."""
-    outcome = outcome_of(record)
-    return outcome is not None and not isinstance(outcome, Completed)
+    state = record.state
+    return isinstance(state, (Completing, Terminal)) and not isinstance(state.outcome, Completed)
 
 
 def has_completed(record: TaskRecord) -> bool:
@@ -36,7 +36,10 @@ def has_completed(record: TaskRecord) -> bool:
 
 def has_intent(record: TaskRecord) -> bool:
     """Whether a live task's own record says that the work below it is to be cancelled."""
-    return record.live and (record.abort_requested or has_failed(record))
+    state = record.state
+    if isinstance(state, Completing):
+        return record.abort_requested or not isinstance(state.outcome, Completed)
+    return record.abort_requested and not isinstance(state, Terminal)
 
 
 def wanted(policy: JoinPolicy) -> int | None:

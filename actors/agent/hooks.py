@@ -9,6 +9,7 @@ that a crash interrupts runs its hooks again. Proved by tests/actors/agent/test_
 import inspect
 from collections.abc import Awaitable, Callable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import msgspec
@@ -88,7 +89,10 @@ class AgentHooks:
     def __init__(self, run: Run[Any], agent: "Resolved") -> None:
         self._run = run
         self._agent = agent
-        self._context = HookContext(run, agent)
+
+    @cached_property
+    def _context(self) -> HookContext:
+        return HookContext(self._run, self._agent)
 
     def asked(self, point: str) -> bool:
         """Whether anybody wants to be asked at a point."""
@@ -145,8 +149,7 @@ class AgentHooks:
     # --- asking
 
     def _of(self, point: str) -> list[tuple[str, Callable[..., Any]]]:
-        hooks = ((name, getattr(given, point)) for name, given in self._agent.hooks)
-        return [(name, hook) for name, hook in hooks if hook is not None]
+        return [(name, hook) for name, given in self._agent.hooks if (hook := getattr(given, point)) is not None]
 
     async def _chain(self, point: str, value: V, kind: type[V]) -> V:
         for name, hook in self._of(point):

@@ -18,7 +18,6 @@ from ..conversation.settings import Settings
 from ..session.arguments import name, plain
 from ..session.errors import InvalidValue
 from ..task.definition import Task
-from ..task.ref import TaskRef
 from ..task.run import Run
 from ..task.tx import RunTx
 from .asking import agent_of
@@ -40,7 +39,7 @@ class _Wanted:
         self.call_id = call_id
         self.tool = tool
         self.arguments = arguments
-        self.made: asyncio.Future[TaskRef[Any]] = asyncio.get_running_loop().create_future()
+        self.made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
         self.taken = False
         """Whether it has left the queue."""
 
@@ -64,7 +63,7 @@ class NestedCalls:
         self._run.check()
         wanted = self._want(tool, arguments, key)
         try:
-            record = await (await wanted.made).settled()
+            record = await self._run.settled(await wanted.made)
         finally:
             self._under_way -= wanted.taken
             self._create_soon()
@@ -123,19 +122,19 @@ class NestedCalls:
             self._made = await self._before()
         agent = await agent_of(self._run)
         async with self._run.commit() as tx:
-            refs = [await self._task_of(tx, one, agent) for one in batch]
-        for one, ref in zip(batch, refs, strict=True):
+            tasks = [await self._task_of(tx, one, agent) for one in batch]
+        for one, task in zip(batch, tasks, strict=True):
             if not one.made.done():
-                one.made.set_result(ref)
+                one.made.set_result(task)
 
-    async def _task_of(self, tx: RunTx, one: _Wanted, agent: Resolved) -> TaskRef[Any]:
+    async def _task_of(self, tx: RunTx, one: _Wanted, agent: Resolved) -> int:
         found = None if self._made is None else self._made.pop(one.call_id, None)
         if found is not None:
-            return TaskRef(self._run.services, self._run.session, found)
+            return found
         tool = agent.unasked(one.tool)
         replay = None if tool is None else tool.replay
         given = ToolInput(assistant=None, call_id=one.call_id, name=one.tool, arguments=one.arguments, replay=replay)
-        return await tx.create_task(self._task, given, owner=self._run.id)
+        return (await tx.create_task(self._task, given, owner=self._run.id)).id
 
     async def _before(self) -> dict[str, int]:
         """Find what earlier executions have made: tasks of this one's, newer than it."""

@@ -108,10 +108,12 @@ class Output:
         self._chunks: list[str] = []
         self._buffered = 0
         self._head_full = False
+        self._used = False
 
     def write(self, chunk: str | bytes) -> None:
         """Append a chunk. Characters may be split across chunks of one kind."""
         with self._lock:
+            self._used = True
             if isinstance(chunk, str):
                 self._buffer(self._decoder.decode(b"", final=True) + chunk)
             else:
@@ -127,6 +129,7 @@ class Output:
     def skip(self, dropped_bytes: int, dropped_lines: int) -> None:
         """Count output that was left out before it came here, in front of what comes next."""
         with self._lock:
+            self._used = True
             self._digest(self._joiner.feed(self._take()))
             kept = self._kept
             dropped = kept.dropped_bytes + len(kept.text.encode()) + dropped_bytes
@@ -141,6 +144,8 @@ class Output:
     def finish(self) -> Bounded:
         """Give what is kept at the end: a character that never became whole counts as broken."""
         with self._lock:
+            if not self._used:
+                return self._kept
             self._buffer(self._decoder.decode(b"", final=True))
             self._digest(self._joiner.feed(self._take()) + self._joiner.end())
             return self._kept

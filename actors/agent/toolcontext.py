@@ -4,6 +4,7 @@ Everything here belongs to one execution and is refused once its task has ended.
 tests/actors/agent/test_toolcontext.py.
 """
 
+from collections.abc import Coroutine
 from typing import Any
 
 import msgspec
@@ -102,7 +103,9 @@ class ToolContext(Doors):
         """Keep a small value with this call; after a crash the first one kept under a name is returned again."""
         return await self._run.memo(f"tool:{name}", value)
 
-    async def call(self, tool: str, arguments: JsonObject, *, key: str | None = None) -> ToolResult:
+    def call(
+        self, tool: str, arguments: JsonObject, *, key: str | None = None
+    ) -> Coroutine[Any, Any, ToolResult]:
         """Call another tool of this conversation's agent, with the same checks, hooks and limits, and get its result.
 
         It is a task that this call owns; the model sees nothing of it. An error of the tool is a result with
@@ -110,7 +113,7 @@ class ToolContext(Doors):
         ``key`` (default: the number of the call). Calls that are left running are aborted when this one ends. So many as
         ``Settings.max_nested_calls`` say are under way at once.
         """
-        return await self._nested.call(tool, arguments, key)
+        return self._nested.call(tool, arguments, key)
 
     async def external(self, *, timeout_s: float | None = None) -> External:
         """Have this call completed from outside, by its id (``Conversation.complete_call``): return what this gives.

@@ -79,7 +79,7 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
         if tool is None or isinstance(given, results.Draft):
             await _settle(run, call, cast("results.Draft", given))
             return
-        await _begin(run, call, tool, agent, given)
+        await _begin(run, call, tool, AgentHooks(run, agent), given)
 
     async def execute(self, run: Run[ToolInput], state: calls.Execute) -> None:
         """Reached when an execution was interrupted, and at once by a call that was stored with its intent."""
@@ -193,6 +193,8 @@ async def _heard(
     hooks: AgentHooks, point: str, call: ToolCall, draft: results.Draft, limits: OutputLimits
 ) -> results.Draft:
     """Give a result as the hooks would have it."""
+    if not hooks.asked(point):
+        return draft
     before = results.as_result(draft)
     after = await hooks.result(point, call, before)
     return draft if after is before else results.rewritten(draft, after, limits)
@@ -204,7 +206,8 @@ async def _answer(run: Run[ToolInput], call: ToolCall, agent: Resolved, intended
     if tool is None:
         await _settle(run, call, _unavailable(call))
         return
-    checked = await _checked(AgentHooks(run, agent), call, tool)
+    hooks = AgentHooks(run, agent)
+    checked = await _checked(hooks, call, tool)
     if isinstance(checked, results.Draft):
         await _settle(run, call, checked)
         return
@@ -212,9 +215,9 @@ async def _answer(run: Run[ToolInput], call: ToolCall, agent: Resolved, intended
     if await _needs_approval(tool, ready):
         await _ask(run, ready, tool)
     elif ready is call and intended == tool.replay:
-        await _execute(run, ready, tool, agent, given)
+        await _execute(run, ready, tool, hooks, given)
     else:
-        await _begin(run, ready, tool, agent, given)
+        await _begin(run, ready, tool, hooks, given)
 
 
 # --- approval
@@ -252,7 +255,7 @@ def _until(run: Run[ToolInput], seconds: float | None) -> int | None:
 # --- execution
 
 
-async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, given: Validated) -> None:
+async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, hooks: AgentHooks, given: Validated) -> None:
     """Store the intent, then execute."""
     async with run.commit() as tx:
         tx.goto(calls.Execute(arguments=call.arguments, replay=tool.replay))
@@ -260,7 +263,7 @@ async def _begin(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolve
         if slot is not None:
             slot.pop("approval", None)
             slot["status"] = "running"
-    await _execute(run, call, tool, agent, given)
+    await _execute(run, call, tool, hooks, given)
 
 
 async def _begin_again(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved) -> None:
@@ -274,7 +277,7 @@ async def _begin_again(run: Run[ToolInput], call: ToolCall, tool: Tool, agent: R
             slot = await _slot(tx, run)
             if slot is not None:
                 slots.clear_progress(slot)
-    await _execute(run, call, tool, agent, given, again=True)
+    await _execute(run, call, tool, AgentHooks(run, agent), given, again=True)
 
 
 def _nested(run: Run[ToolInput], call: ToolCall, *, again: bool) -> NestedCalls:
@@ -282,27 +285,28 @@ def _nested(run: Run[ToolInput], call: ToolCall, *, again: bool) -> NestedCalls:
 
 
 async def _execute(
-    run: Run[ToolInput], call: ToolCall, tool: Tool, agent: Resolved, given: Validated, *, again: bool = False
+    run: Run[ToolInput], call: ToolCall, tool: Tool, hooks: AgentHooks, given: Validated, *, again: bool = False
 ) -> None:
     output = Output(tool.limits)
     context = ToolContext(run, call.id, output, _nested(run, call, again=again))
 
     async def flush() -> None:
-        if run.input.assistant is not None:
-            async with run.commit() as tx:
-                await _show(tx, run, context)
+        async with run.commit() as tx:
+            await _show(tx, run, context)
 
-    context._pump = Pump(run.clock, run.service(Settings).progress.output_interval_ms, flush)
+    if run.input.assistant is not None:
+        context._pump = Pump(run.clock, run.service(Settings).progress.output_interval_ms, flush)
     started = run.clock.monotonic()
     try:
         draft = await _attempt(run, tool, context, call.arguments, given)
     finally:
-        await context._pump.stop()
+        if context._pump is not None:
+            await context._pump.stop()
     if draft is None:
         await _park(run, context)
         return
     duration = round((run.clock.monotonic() - started) * 1_000)
-    draft = _fitting(run, tool, await _heard(AgentHooks(run, agent), "after_tool", call, draft, tool.limits))
+    draft = _fitting(run, tool, await _heard(hooks, "after_tool", call, draft, tool.limits))
     await _settle(run, call, draft, duration_ms=duration)
 
 

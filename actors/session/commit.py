@@ -70,8 +70,8 @@ class Commit(Generic[TX]):
 
     async def _acquire(self) -> None:
         self._core.check()
-        self._core.line.refuse_reentry()
         if self._core.pending.writes > MAX_UNDURABLE_WRITES:
+            self._core.line.refuse_reentry()
             await self._core.drained()
         await self._core.line.acquire()
 

@@ -31,7 +31,7 @@ from ...supervisors.joins import has_completed, wanted
 from ..runtime import Clock
 from .documents import Address, Doc, Loaded, address_of, fits, migrated
 from .environment import Hooks, Scheduler, Services
-from .errors import SessionClosed, SessionFailed, UnknownRecord
+from .errors import SessionClosed, SessionFailed, UnknownRecord, WaitCycle
 from .gate import Gate
 from .line import Line
 from .mailbag import Mailbag
@@ -382,6 +382,8 @@ class SessionCore:
             self._unwait(id, waiter)
 
     async def _settled(self, kind: type[Settled], id: int, waiter: asyncio.Future[Settled]) -> Settled:
+        if kind is TaskRecord and self.forest.kept(id) is not None:
+            return await self._ended(id, waiter)
         await self.drained()
         record = await self.row(kind, id)
         if waiter.done():  # ended or closed while storage was asked: what it says is no longer about this session
@@ -390,8 +392,15 @@ class SessionCore:
             raise UnknownRecord(kind.__name__.removesuffix("Record").lower(), id)
         if is_settled(record) and id not in self.pending.rows:
             return record
-        if kind is TaskRecord:
-            refuse_wait_for(self.forest, [id])
+        return await self._ended(id, waiter) if kind is TaskRecord else await waiter
+
+    async def _ended(self, task: int, waiter: "asyncio.Future[Settled]") -> Settled:
+        """Wait for the end of a live task."""
+        try:
+            refuse_wait_for(self.forest, [task])
+        except WaitCycle:
+            await self.drained()  # the waits and owners that close the cycle
+            raise
         return await waiter
 
     def _unwait(self, id: int, waiter: "asyncio.Future[Settled]") -> None:
@@ -436,16 +445,15 @@ class SessionCore:
         self.use.note()
 
     def _publish(self, publication: Publication) -> None:
-        if self._waiting:
-            self._answer([*publication.tasks, *publication.submissions])
+        for row in publication.rows if self._waiting else ():
+            if row.id in self._waiting and isinstance(row, TaskRecord | SubmissionRecord) and is_settled(row):
+                self._answer(row)
         self.subscribers.publish(self.key, publication)
 
-    def _answer(self, records: list[Settled]) -> None:
-        for record in records:
-            if record.id in self._waiting and is_settled(record):
-                for waiter in self._waiting.pop(record.id):
-                    if not waiter.done():
-                        waiter.set_result(record)
+    def _answer(self, record: Settled) -> None:
+        for waiter in self._waiting.pop(record.id):
+            if not waiter.done():
+                waiter.set_result(record)
 
     def subscribe(
         self, listener: Listener, ended: Callable[[], None] = lambda: None, *, moved: Moved | None = None

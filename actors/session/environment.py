@@ -1,7 +1,7 @@
 """What the rooms above bring into a session: services, callbacks in commits, and a scheduler."""
 
 from collections.abc import Awaitable, Callable, Iterable
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, Protocol, TypeVar
 
 from ...storage.records import ConversationRecord, EntryRecord, TaskRecord
 from .errors import UnknownRecord
@@ -21,9 +21,11 @@ class Services:
 
     def get(self, kind: type[S]) -> S:
         """Give the service of a type. Raises UnknownRecord when there is none."""
-        if kind not in self._by_type:
-            raise UnknownRecord("service", kind.__name__)
-        return cast("S", self._by_type[kind])
+        try:
+            service: S = self._by_type[kind]
+        except KeyError:
+            raise UnknownRecord("service", kind.__name__) from None
+        return service
 
 
 class Hooks:

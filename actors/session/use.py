@@ -30,7 +30,8 @@ class Use:
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
         self.inside -= 1
-        self.note()
+        if not self.inside:
+            self.note()
 
     def note(self) -> None:
         """Take note that it is used at this moment: from now on it may have become idle."""

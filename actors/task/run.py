@@ -113,6 +113,12 @@ class Run(Generic[I]):
 
     # --- reads
 
+    async def settled(self, task: int | TaskRef[Any]) -> TaskRecord:
+        """Wait in memory for a task's end and return its receipt. Raises UnknownRecord, WaitCycle."""
+        receipt = await self._read().settled(TaskRecord, local_id(task, self.session))
+        assert isinstance(receipt, TaskRecord)
+        return receipt
+
     async def outcomes(self, tasks: Sequence[int | TaskRef[Any]]) -> list[Outcome]:
         """Read the outcomes of ended tasks, in order. Raises UnknownRecord, InvalidTransition for a live one."""
         return [await self._outcome(local_id(task, self.session)) for task in tasks]
