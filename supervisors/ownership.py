@@ -10,6 +10,7 @@ Proved by tests/supervisors/test_ownership.py.
 """
 
 from collections.abc import Callable, Iterator
+from functools import partial
 
 
 class Ownership:
@@ -64,14 +65,14 @@ class Ownership:
         self._background.setdefault(task, background)
         if live:
             self._live.add(task)
-            self._undo.append(lambda: self._live.discard(task))
+            self._undo.append(partial(self._live.discard, task))
             self._relist(task)
 
     def end(self, task: int) -> None:
         """Take a task out of live work. It stays listed while something below it lives."""
         if task in self._live:
             self._live.discard(task)
-            self._undo.append(lambda: self._live.add(task))
+            self._undo.append(partial(self._live.add, task))
             self._relist(task)
 
     def checkpoint(self) -> None:
@@ -154,34 +155,29 @@ class Ownership:
         if node not in self._parent:
             self._parent[node] = parent
             self._fresh.append(node)
-            self._undo.append(lambda: self._drop(node))
+            self._undo.append(partial(self._drop, node))
 
     def _drop(self, node: int) -> None:
         self._parent.pop(node, None)
         self._background.pop(node, None)
 
     def _listed(self, node: int) -> bool:
-        return node in self._live or bool(self._below.get(node))
+        return node in self._live or node in self._below
 
     def _relist(self, node: int) -> None:
         """Climb for as long as a parent's list really changes: amortised O(1)."""
         climbing: int | None = node
         while climbing is not None:
             node, parent = climbing, self._parent[climbing]
-            listed = self._listed(node)
-            if listed == (node in self._siblings(parent)):
+            siblings = self._roots if parent is None else self._below.get(parent, ())
+            listed = node in self._live or node in self._below
+            if listed == (node in siblings):
                 return
-            self._toggle(parent, node)
+            self._flip(parent, node)
+            self._undo.append(partial(self._flip, parent, node))
             if not listed:
                 self._forget(node)
             climbing = parent
-
-    def _siblings(self, parent: int | None) -> dict[int, None]:
-        return self._roots if parent is None else self._below.get(parent, {})
-
-    def _toggle(self, parent: int | None, node: int) -> None:
-        self._flip(parent, node)
-        self._undo.append(lambda: self._flip(parent, node))
 
     def _flip(self, parent: int | None, node: int) -> None:
         siblings = self._roots if parent is None else self._below.setdefault(parent, {})

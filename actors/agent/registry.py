@@ -108,6 +108,8 @@ class Registry:
         self._definitions = definitions
         self._built_in: set[str] = set()
         self._installed: dict[str, Extension] = {}
+        self._resolved: tuple[JsonObject, Settings, Resolved] | None = None
+        """The last choice that was resolved, which is often the next one, too. Committed JSON does not change."""
 
     def build_in(self, tasks: Iterable[type[Task[Any, Any]]]) -> None:
         """Install tasks that belong to no extension and that none may replace."""
@@ -124,6 +126,7 @@ class Registry:
         made = [_made(extension, task) for task in extension.tasks]
         gone = _task_names(self._installed.get(extension.name)) - _task_names(extension)
         self._installed[extension.name] = extension
+        self._resolved = None
         self._definitions.replace(gone, made)
         return partial(self._dispose, extension)
 
@@ -144,11 +147,12 @@ class Registry:
                 self.uninstall(name)
             for extension in before.values():
                 self.install(extension)
-            self._installed = before
+            self._installed, self._resolved = before, None
             raise
 
     def uninstall(self, name: str) -> None:
         """Remove an extension. Conversations that select it keep its name; its tasks wait until it comes back."""
+        self._resolved = None
         self._definitions.replace(_task_names(self._installed.pop(name, None)), ())
 
     def installed(self) -> list[Extension]:
@@ -156,7 +160,18 @@ class Registry:
         return list(self._installed.values())
 
     def resolve(self, choice: JsonObject, settings: Settings) -> Resolved:
-        """Resolve a conversation's stored choices. Names that are not installed are skipped."""
+        """Resolve a conversation's stored choices. Names that are not installed are skipped.
+
+        ``choice`` and what this gives are not to be changed.
+        """
+        if self._resolved is not None and self._resolved[0] is choice and self._resolved[1] is settings:
+            return self._resolved[2]
+        resolved, wrapped = self._resolve(choice, settings)
+        self._resolved = None if wrapped else (choice, settings, resolved)
+        return resolved
+
+    def _resolve(self, choice: JsonObject, settings: Settings) -> tuple[Resolved, bool]:
+        """Resolve anew; tell whether wraps had a part in it, who are asked each time."""
         chosen = choice.get("extensions", settings.extensions)
         names = list(self._installed) if chosen is None else chosen
         selected = [self._installed[name] for name in dict.fromkeys(names) if name in self._installed]
@@ -169,7 +184,7 @@ class Registry:
                 _wrap(sections, wrap.section, wrap, Section, extension.name)
         if choice.get(INSTRUCTIONS):
             sections[INSTRUCTIONS] = Section(INSTRUCTIONS, choice[INSTRUCTIONS])
-        return Resolved(
+        resolved = Resolved(
             model=model_name(choice["model"]) if choice.get("model") else None,
             thinking_level=cast("ThinkingLevel", choice.get("thinkingLevel", "off")),
             extensions=[extension.name for extension in selected],
@@ -179,6 +194,7 @@ class Registry:
             deferred=choice.get("deferred", False),
             hooks=[(one.name, one.hooks) for one in self._installed.values() if one in selected],
         )
+        return resolved, any(extension.wraps for extension in selected)
 
     def _taken(self, name: str) -> set[str]:
         others = (extension for extension in self._installed.values() if extension.name != name)

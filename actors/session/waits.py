@@ -6,8 +6,7 @@ started may outlive it. Proved by tests/actors/session/test_waits.py.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from collections.abc import Iterable
 from contextvars import ContextVar
 
 from ...storage.records import Completing
@@ -17,14 +16,19 @@ from .errors import WaitCycle
 _code: ContextVar[tuple[Forest, int, "asyncio.Task[object] | None"] | None] = ContextVar("perdure_code", default=None)
 
 
-@contextmanager
-def code_of(forest: Forest, task: int) -> Iterator[None]:
-    """Say that what runs inside is the code of a task."""
-    token = _code.set((forest, task, asyncio.current_task()))
-    try:
-        yield
-    finally:
-        _code.reset(token)
+class CodeOf:
+    """Says that what runs inside is the code of a task."""
+
+    __slots__ = ("_code", "_token")
+
+    def __init__(self, forest: Forest, task: int) -> None:
+        self._code = (forest, task, asyncio.current_task())
+
+    def __enter__(self) -> None:
+        self._token = _code.set(self._code)
+
+    def __exit__(self, *_: object) -> None:
+        _code.reset(self._token)
 
 
 def refuse_wait_for(forest: Forest, tasks: Iterable[int]) -> None:

@@ -14,7 +14,7 @@ from ..session.commit import Commit
 from ..session.directory import at_work
 from ..session.errors import SessionClosed, SessionFailed
 from ..session.tx import BaseTx
-from ..session.waits import code_of
+from ..session.waits import CodeOf
 from . import events
 from .engine import Engine, Invocation
 from .run import Run
@@ -37,8 +37,12 @@ class TaskActor(Actor):
         self._error: BaseException | None = None
 
     def on_start(self) -> None:
-        """Go as soon as the supervisor knows that this actor is there."""
-        self.actor_ref.tell(_GO)
+        """Go as soon as the supervisor knows that this actor is there, and the commit that wants it is durable."""
+        self._core.gate.call(self._invocation.seq, self._go)
+
+    def _go(self) -> None:
+        if self.actor_ref.is_alive():
+            self.actor_ref.tell(_GO)
 
     async def on_receive(self, message: Any) -> None:
         """Run the invocation to its end. The session's end, and being told to stop, are not crashes."""
@@ -46,7 +50,6 @@ class TaskActor(Actor):
         at_work.set(True)
         events.invocation(events.TASK_STARTED, self._core.key, self._invocation.task, mode=self._invocation.mode)
         try:
-            await self._core.gate.wait(self._invocation.seq)
             await self._run_phases()
         except asyncio.CancelledError:
             if not self._invocation.signalled:
@@ -93,7 +96,7 @@ class TaskActor(Actor):
             run = self._invocation.run = Run(self._core, record, definition, self._invocation.mode, first=first)
             state = definition.decode_state(record.state.checkpoint)
             handler = definition.abort if self._invocation.mode == "abort" else definition.handler(state)
-            with code_of(self._core.forest, record.id):
+            with CodeOf(self._core.forest, record.id):
                 await handler(run, state)
         except (SessionFailed, SessionClosed) as error:
             self._core.check()  # another session's end is a failure like any other

@@ -115,9 +115,11 @@ class Engine:
                 del self._backlog[task]
         self._looked_at = {}
         for task in concerned:
-            self._signal_marked(task)
-            if not self.core.forest.is_live(task):
+            record = self.core.forest.get(task)
+            if record is None:
                 self._forget(task)
+            elif record.abort_requested:
+                self._signal_marked(task)
         for task, decided in tx.turns.items():
             if isinstance(decided, Blocked):
                 self._block(task, decided)
@@ -234,10 +236,9 @@ class Engine:
 
     def _signal_marked(self, task: int) -> None:
         invocation = self.invocations.get(task)
-        record = self.core.forest.get(task)
         if invocation is None or invocation.mode != "run" or invocation.signalled:
             return
-        if record is not None and record.abort_requested and task not in self._stopping:
+        if task not in self._stopping:
             stop = self._stop_when_durable(invocation, self.core.seq)
             self._stopping[task] = asyncio.get_running_loop().create_task(stop, context=Context())
 
