@@ -234,7 +234,7 @@ class Group:
         if not self._run(DROP_TASK, self._dropped_tasks):
             for (rid,) in self._dropped_tasks:
                 self._check_free(rid)
-        self._run(ADD_ENDED_TASK, self._ended_tasks)
+        self._run(ADD_ENDED_TASK, sorted(self._ended_tasks))  # a tree ends from below: its indexes grow at their ends
 
     def _write_submissions(self) -> None:
         self._run(ADD_SUBMISSION, list(self._new_submissions.values()))

@@ -10,7 +10,9 @@ Proved by tests/supervisors/test_ownership.py.
 """
 
 from collections.abc import Callable, Iterator
-from functools import partial
+
+_Change = tuple[str, int, int | None, bool | None]
+"""What was done to a node, its parent and whether it was background: plain values, so thousands cost no collector."""
 
 
 class Ownership:
@@ -23,7 +25,7 @@ class Ownership:
         self._roots: dict[int, None] = {}
         self._live: set[int] = set()
         self._fresh: list[int] = []
-        self._undo: list[Callable[[], object]] = []
+        self._undo: list[_Change] = []
 
     # --- what is known
 
@@ -65,14 +67,14 @@ class Ownership:
         self._background.setdefault(task, background)
         if live:
             self._live.add(task)
-            self._undo.append(partial(self._live.discard, task))
+            self._undo.append(("live", task, None, None))
             self._relist(task)
 
     def end(self, task: int) -> None:
         """Take a task out of live work. It stays listed while something below it lives."""
         if task in self._live:
             self._live.discard(task)
-            self._undo.append(partial(self._live.add, task))
+            self._undo.append(("ended", task, None, None))
             self._relist(task)
 
     def checkpoint(self) -> None:
@@ -86,8 +88,23 @@ class Ownership:
     def rollback(self) -> None:
         """Undo all changes since the last checkpoint."""
         while self._undo:
-            self._undo.pop()()
+            self._take_back(*self._undo.pop())
         self._fresh.clear()
+
+    def _take_back(self, what: str, node: int, parent: int | None, background: bool | None) -> None:
+        if what == "live":
+            self._live.discard(node)
+        elif what == "ended":
+            self._live.add(node)
+        elif what == "listed":
+            self._flip(parent, node)
+        elif what == "known":
+            self._parent.pop(node, None)
+            self._background.pop(node, None)
+        else:
+            self._parent[node] = parent
+            if background is not None:
+                self._background[node] = background
 
     # --- walks
 
@@ -155,11 +172,7 @@ class Ownership:
         if node not in self._parent:
             self._parent[node] = parent
             self._fresh.append(node)
-            self._undo.append(partial(self._drop, node))
-
-    def _drop(self, node: int) -> None:
-        self._parent.pop(node, None)
-        self._background.pop(node, None)
+            self._undo.append(("known", node, None, None))
 
     def _listed(self, node: int) -> bool:
         return node in self._live or node in self._below
@@ -174,7 +187,7 @@ class Ownership:
             if listed == (node in siblings):
                 return
             self._flip(parent, node)
-            self._undo.append(partial(self._flip, parent, node))
+            self._undo.append(("listed", node, parent, None))
             if not listed:
                 self._forget(node)
             climbing = parent
@@ -189,12 +202,4 @@ class Ownership:
             del self._below[parent]
 
     def _forget(self, node: int) -> None:
-        parent = self._parent.pop(node)
-        background = self._background.pop(node, None)
-
-        def restore() -> None:
-            self._parent[node] = parent
-            if background is not None:
-                self._background[node] = background
-
-        self._undo.append(restore)
+        self._undo.append(("forgotten", node, self._parent.pop(node), self._background.pop(node, None)))

@@ -92,13 +92,17 @@ class Resolved(msgspec.Struct, frozen=True, kw_only=True):
 
     def tool(self, name: str) -> Tool | None:
         """Give an offered tool by name."""
-        return next((tool for tool in self.tools if tool.name == name), None)
+        for tool in self.tools:
+            if tool.name == name:
+                return tool
+        return None
 
     def unasked(self, name: str) -> Tool | None:
         """Give an offered tool by name if its calls may run, and run again, without anybody being asked."""
         tool = self.tool(name)
-        asks = tool is None or tool.approval is not None or any(hooks.before_tool for _, hooks in self.hooks)
-        return None if tool is None or asks or tool.replay != "safe" else tool
+        if tool is None or tool.replay != "safe" or tool.approval is not None:
+            return None
+        return None if any(hooks.before_tool for _, hooks in self.hooks) else tool
 
 
 class Registry:

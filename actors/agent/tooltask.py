@@ -372,8 +372,8 @@ async def _settle(
     duration_ms: int | None = None,
     request_id: str | None = None,
 ) -> None:
-    """End the call with a result; calls of its own that it has left running end with it."""
-    async with run.commit() as tx:
+    """End the call with a result; calls of its own that it has left running end with it. Nothing may follow."""
+    async with run.commit(wait=False) as tx:
         outcome = await _outcome(tx, run, call, draft, duration_ms=duration_ms, request_id=request_id)
         for task in tx.owned_tasks():
             if task.kind == calls.KIND:

@@ -45,9 +45,12 @@ class Run(Generic[I]):
 
     # --- commits
 
-    def commit(self) -> Commit[RunTx]:
-        """Begin a commit of this task. Raises InvocationEnded when the task is no longer this invocation's to change."""
-        return Commit(self._core, self._begin)
+    def commit(self, *, wait: bool = True) -> Commit[RunTx]:
+        """Begin a commit of this task. Raises InvocationEnded when the task is no longer this invocation's to change.
+
+        ``wait=False`` returns before it is durable: for the last thing that a handler does.
+        """
+        return Commit(self._core, self._begin, wait=wait)
 
     def check(self) -> None:
         """Raise what a commit that is begun here and now would raise before its turn. Raises LineReentry, too."""
