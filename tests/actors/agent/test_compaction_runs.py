@@ -784,6 +784,7 @@ def test_between_compactions_each_request_begins_as_the_one_before():
             changed = 0
             for before, after in pairwise(requests):
                 changed += after.messages[: len(before.messages)] != before.messages
-            assert changed == len(heads(await history(s.root))) > 0
+            cuts = {entry.head for entry in heads(await history(s.root))}  # one in the background may be placed beside it
+            assert changed == len(cuts) > 0
 
     go(main)
