@@ -28,9 +28,9 @@ from ..task.run import Run
 from ..task.tx import RunTx
 from . import results
 from .asking import agent_of
+from .calls import ToolInput, ToolOutcome
 from .hooks import AgentHooks
 from .registry import Resolved
-from .calls import ToolInput, ToolOutcome
 from .tooltask import ToolTask
 
 

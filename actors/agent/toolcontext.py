@@ -103,15 +103,13 @@ class ToolContext(Doors):
         """Keep a small value with this call; after a crash the first one kept under a name is returned again."""
         return await self._run.memo(f"tool:{name}", value)
 
-    def call(
-        self, tool: str, arguments: JsonObject, *, key: str | None = None
-    ) -> Coroutine[Any, Any, ToolResult]:
+    def call(self, tool: str, arguments: JsonObject, *, key: str | None = None) -> Coroutine[Any, Any, ToolResult]:
         """Call another tool of this conversation's agent, with the same checks, hooks and limits, and get its result.
 
         It is a task that this call owns; the model sees nothing of it. An error of the tool is a result with
         ``is_error``. An execution that runs again after a crash gets the results of the calls that it has made before, by
         ``key`` (default: the number of the call). Calls that are left running are aborted when this one ends. So many as
-        ``Settings.max_nested_calls`` say are under way at once.
+        ``Settings.max_nested_calls`` say are under way at once; those that are begun together are stored together.
         """
         return self._nested.call(tool, arguments, key)
 

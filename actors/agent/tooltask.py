@@ -143,9 +143,9 @@ async def _call(run: Run[ToolInput]) -> ToolCall:
 
 def _intended(call: ToolCall, state: Phase) -> ToolCall:
     """Give a call with the arguments that were decided on, if that was done."""
-    decided = isinstance(state, calls.Execute | calls.Approval | calls.Approved)
-    arguments = state.arguments if decided else None
-    return call if arguments is None else msgspec.structs.replace(call, arguments=arguments)
+    if isinstance(state, calls.Execute | calls.Approval | calls.Approved) and state.arguments is not None:
+        return msgspec.structs.replace(call, arguments=state.arguments)
+    return call
 
 
 async def _shown(run: Run[ToolInput]) -> JsonObject:

@@ -23,7 +23,7 @@ class Stage:
 
     def __init__(self):
         self.storage = FaultyStore(perdure.MemoryStorage())
-        self.paid, self.ordered, self.squared = [], [], []
+        self.paid, self.ordered, self.squared, self.charged = [], [], [], []
         self.system = None
         self.hears = None
 
@@ -59,7 +59,25 @@ class Stage:
             """Add."""
             return str(sum([int((await ctx.call("square", {"number": n})).text) for n in (1, 2, 3)]))
 
-        return [pay, order, square, add_squares]
+        @perdure.tool(replay="safe")
+        async def add_at_once(ctx: perdure.ToolContext) -> str:
+            """Add."""
+            squares = await asyncio.gather(*(ctx.call("square", {"number": n}) for n in (1, 2, 3)))
+            return str(sum(int(one.text) for one in squares))
+
+        @perdure.tool
+        async def charge(amount: int) -> str:
+            """Charge."""
+            self.charged.append(amount)
+            return str(amount)
+
+        @perdure.tool(replay="safe")
+        async def charge_all(ctx: perdure.ToolContext) -> str:
+            """Charge."""
+            charged = await asyncio.gather(*(ctx.call("charge", {"amount": n}) for n in (1, 2, 3)))
+            return " ".join("?" if one.is_error else one.text for one in charged)
+
+        return [pay, order, square, add_squares, add_at_once, charge, charge_all]
 
     @staticmethod
     def _think(request):
@@ -73,6 +91,8 @@ class Stage:
             "pay": call("pay", "c1", amount=5),
             "order": call("order", "c1"),
             "add": call("add_squares", "c1"),
+            "add at once": call("add_at_once", "c1"),
+            "charge": call("charge_all", "c1"),
             "team": call("spawn_agent", "c1", name="bob", task="hello"),
         }
         return calls.get(said, f"re: {said}")
@@ -155,6 +175,18 @@ async def nested(stage):
     assert set(stage.squared) == {1, 2, 3}
 
 
+async def nested_at_once(stage):
+    assert (await stage.answer(await stage.ask("add at once"))).text == "told 14"
+    assert set(stage.squared) == {1, 2, 3}
+
+
+async def nested_unsafe(stage):
+    told = (await stage.answer(await stage.ask("charge"))).text.removeprefix("told ").split()
+    assert len(stage.charged) == len(set(stage.charged))
+    assert all(said == "?" or int(said) in stage.charged for said in told)
+    assert told == ["1", "2", "3"] or "?" in told
+
+
 async def deferral(stage):
     await stage.do(lambda root: root.configure(perdure.Agent(deferred=True)))
     assert (await stage.answer(await stage.ask("later"))).text == "computed"
@@ -173,7 +205,7 @@ async def subagent(stage):
     await stage.do(lambda root: root.abort(background=True))
 
 
-STORIES = [approval, denial, completion, nested, deferral, subagent]
+STORIES = [approval, denial, completion, nested, nested_at_once, nested_unsafe, deferral, subagent]
 
 
 async def play(story, write, when):

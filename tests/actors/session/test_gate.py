@@ -67,3 +67,30 @@ def test_a_cancelled_wait_disturbs_nobody():
         assert first.cancelled()
 
     asyncio.run(main())
+
+
+def test_a_callback_is_called_at_once_or_when_its_commit_is_durable():
+    async def main():
+        gate, called = Gate(1), []
+        gate.call(1, lambda: called.append(1))
+        assert called == [1]
+        for seq in (3, 2, 3):
+            gate.call(seq, lambda seq=seq: called.append(seq))
+        waits = asyncio.create_task(gate.wait(2))
+        await turns()
+        gate.advance(2)
+        assert called == [1, 2]
+        gate.advance(4)
+        assert called == [1, 2, 3, 3]
+        await waits
+
+    asyncio.run(main())
+
+
+def test_a_callback_is_never_called_when_the_gate_has_failed():
+    gate, called = Gate(0), []
+    gate.call(1, lambda: called.append(1))
+    gate.fail(failure)
+    gate.call(2, lambda: called.append(2))
+    gate.advance(3)
+    assert called == []

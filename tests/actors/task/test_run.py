@@ -10,12 +10,15 @@ from perdure import (
     Failed,
     InvalidTransition,
     InvocationEnded,
+    LineReentry,
     MemoryStorage,
     Phase,
     Services,
+    SessionFailed,
     Task,
     UnknownRecord,
     VirtualClock,
+    WaitCycle,
 )
 
 from .support import Script, Scripted, home, opened, outcome, scene, start, turns
@@ -199,3 +202,116 @@ def test_a_run_sleeps_and_tells_the_time_by_the_systems_clock():
             assert record.ended_at - record.started_at == 3_600_000
 
     asyncio.run(main())
+
+
+@scene
+async def test_a_run_is_the_first_only_until_code_of_its_task_has_run(script, session, root):
+    seen = []
+
+    async def run(run):
+        seen.append(run.first)
+        if len(seen) == 1:
+            run._core.fail(None)  # as storage does: this session's next life goes on from the checkpoint
+        await run.goto(Scripted.Resume())
+
+    async def resume(run):
+        seen.append(run.first)
+        await run.complete()
+
+    script.on("a", run=run, resume=resume)
+    task = await start(root, "a")
+    while True:
+        try:
+            await task.settled()
+            break
+        except SessionFailed:
+            await asyncio.sleep(0)
+    assert seen == [True, False, False]
+
+
+@scene
+async def test_the_run_after_a_kill_of_the_tasks_actor_is_not_the_first(script, session, root):
+    seen = []
+
+    async def run(run):
+        seen.append(run.first)
+        if len(seen) == 1:
+            run._core.scheduler._kill(run._core.scheduler, run._core.scheduler.invocations[run.id])
+            await asyncio.sleep(0)
+        await run.complete()
+
+    script.on("a", run=run)
+    await (await start(root, "a")).settled()
+    assert seen == [True, False]
+
+
+@scene
+async def test_a_run_waits_in_memory_for_another_tasks_receipt(script, session, root):
+    async def run(run):
+        child = await run.spawn(Scripted, "child")
+        first = await run.settled(child)
+        assert await run.settled(child.id) == first  # it is over already
+        with pytest.raises(UnknownRecord):
+            await run.settled(99)
+        with pytest.raises(WaitCycle):
+            await run.settled(run.id)
+        await run.complete(first.state.outcome.result)
+
+    script.on("a", run=run)
+    assert await (await start(root, "a")).result() == "child"
+
+
+@scene
+async def test_a_last_commit_need_not_be_waited_for(script, session, root):
+    """P1: who waits for the task learns of its end once it is durable."""
+    durable = []
+
+    async def run(run):
+        async with run.commit(wait=False) as tx:
+            tx.complete("done")
+        durable.append(run._core.gate.durable == run._core.seq)
+
+    script.on("a", run=run)
+    task = await start(root, "a")
+    assert await task.result() == "done"
+    core = await session._core()
+    assert core.gate.durable == core.seq
+    assert durable == [False]
+
+
+@scene
+async def test_a_check_raises_what_a_commit_would(script, session, root):
+    kept = []
+
+    async def run(run):
+        kept.append(run)
+        run.check()
+        async with run.commit() as tx:
+            with pytest.raises(LineReentry):
+                run.check()
+            tx.complete()
+
+    script.on("a", run=run)
+    await (await start(root, "a")).settled()
+    with pytest.raises(InvocationEnded):
+        kept[0].check()
+
+
+@scene
+async def test_a_commit_lists_the_live_tasks_that_its_task_owns_directly(script, session, root):
+    script.gate("run:child")
+
+    async def run(run):
+        child = await run.spawn(Scripted, "child")
+        async with run.commit() as tx:
+            new = await tx.create_task(Scripted, "new", owner=run.id)
+            assert [record.id for record in tx.owned_tasks()] == [child.id, new.id]
+        script.open("run:child")
+        await run.settled(child)
+        await run.settled(new)
+        async with run.commit() as tx:
+            assert tx.owned_tasks() == []
+            tx.complete("ok")
+
+    script.on("a", run=run)
+    assert await (await start(root, "a")).result() == "ok"
