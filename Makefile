@@ -15,7 +15,7 @@ check: $(STAMP)
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	mkdir -p $(TYPING) && ln -sfn ../.. $(TYPING)/perdure
-	cd $(TYPING) && ../bin/python -m mypy --strict -m perdure -m perdure.__main__ -p perdure.actors -p perdure.chord -p perdure.storage -p perdure.supervisors
+	cd $(TYPING) && ../bin/python -m mypy --strict -m perdure -m perdure.__main__ -m perdure.gateway -p perdure.actors -p perdure.chord -p perdure.storage -p perdure.supervisors
 	$(PY) -m pytest -q tests/test_layering.py
 
 bench: $(STAMP)

@@ -20,9 +20,9 @@ import msgspec
 import structlog
 
 from ..chord.errors import PerdureError
-from ..storage.contract import Storage
+from ..storage.contract import Cursor, Page, Storage
 from ..storage.errors import SchemaTooNew, StorageCorrupt, StorageInUse
-from ..storage.records import Batch, TaskRecord
+from ..storage.records import Batch, SessionRecord, TaskRecord
 from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
 from .agent.calls import CallDesk
@@ -391,6 +391,14 @@ class System:
         check_key(key)
         await self.core(key)
         return Session(self.services, key)
+
+    async def sessions(self, limit: int = 100, cursor: Cursor | None = None) -> Page[SessionRecord]:
+        """Page all sessions that are stored, in the order of their creation. Activates none."""
+        return await self._store.storage.sessions(limit, cursor)
+
+    async def has_session(self, key: str) -> bool:
+        """Tell whether anything is stored of a session. Activates it not. Raises InvalidValue for a bad key."""
+        return await self._store.storage.session(check_key(key)) is not None
 
     async def tell(self, session_key: str, task_id: int, message: Any, *, request_id: str | None = None) -> None:
         """Send a message to a task, from outside of all sessions; see ``TaskRef.tell``.

@@ -20,6 +20,7 @@ ROOMS = (
     "actors.conversation",
     "actors.agent",
     "actors.tools",
+    "actors.gateway",
     "actors.cli",
     "actors.system",
     "actors.chaos",
@@ -52,12 +53,23 @@ MAY_IMPORT = {
         "actors.conversation",
         "actors.agent",
     },
-    "actors.cli": {"chord", "storage", "actors.conversation", "actors.models", "actors.tools", "actors.system"},
+    "actors.gateway": {"chord", "events", "models"},
+    "actors.cli": {
+        "chord",
+        "storage",
+        "actors.conversation",
+        "actors.models",
+        "actors.tools",
+        "actors.gateway",
+        "actors.system",
+    },
     "actors.system": set(ROOMS) - {"actors.chaos"},
     "actors.chaos": set(ROOMS),
 }
 PYKKA_ROOMS = {"actors.runtime"}
-FACES = {"__init__", "__main__", "events", "models", "testing"}
+PUBLIC_ONLY = {"actors.gateway"}
+"""Rooms that are built on what any user could import: beside the rooms above, on the package's public names."""
+FACES = {"__init__", "__main__", "events", "gateway", "models", "testing"}
 """Modules that only name what is public; they may import every room."""
 
 
@@ -90,8 +102,10 @@ def imports(path: Path) -> Iterator[tuple[int, str]]:
 
 def allowed(room: str, imported: str) -> bool:
     target = room_of(imported)
-    if target in (room, None):
-        return target == room
+    if room in PUBLIC_ONLY and imported.removeprefix(".") in perdure.__all__:
+        return True
+    if target == room:
+        return True
     return any(imported == may or imported.startswith(f"{may}.") for may in MAY_IMPORT[room])
 
 

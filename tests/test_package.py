@@ -11,7 +11,7 @@ import perdure
 
 ROOT = Path(perdure.__file__).parent
 SOURCES = ("actors", "chord", "storage", "supervisors")
-SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2", "mcp", "typer")
+SLOW = ("anthropic", "openai", "pydantic", "jiter", "httpx2", "mcp", "starlette", "typer", "uvicorn")
 """Packages that take long to import: only adapters, tool schemas and the command line need them, when they are used."""
 
 
@@ -34,7 +34,8 @@ def test_the_wheel_holds_every_module_and_nothing_else(tmp_path: Path) -> None:
     (wheel,) = tmp_path.glob("perdure-*.whl")
     packed = {name for name in zipfile.ZipFile(wheel).namelist() if name.startswith("perdure/")}
     modules = [*ROOT.glob("*.py"), *(path for folder in SOURCES for path in (ROOT / folder).rglob("*.py"))]
-    expected = {f"perdure/{path.relative_to(ROOT).as_posix()}" for path in modules} | {"perdure/py.typed"}
+    static = [path for path in (ROOT / "actors/gateway/static").iterdir() if path.is_file()]
+    expected = {f"perdure/{path.relative_to(ROOT).as_posix()}" for path in [*modules, *static]} | {"perdure/py.typed"}
     assert packed == expected
 
 
@@ -70,7 +71,7 @@ def test_importing_perdure_takes_less_than_half_a_second() -> None:
 def test_everything_public_is_listed_sorted_and_documented() -> None:
     names = perdure.__all__
     assert list(names) == sorted(names)
-    imported = {name for name in vars(perdure) if not name.startswith("_")} - set(SOURCES) - {"testing"}
+    imported = {name for name in vars(perdure) if not name.startswith("_")} - set(SOURCES) - {"gateway", "testing"}
     assert set(names) == imported
     undocumented = [name for name in names if not getattr(perdure, name).__doc__]
     assert not undocumented

@@ -11,7 +11,7 @@ import typer
 
 from ...storage.errors import SchemaTooNew, StorageCorrupt, StorageError
 from ...storage.sqlite_reader import SqliteReader
-from . import approvals, picture, screen
+from . import approvals, picture, screen, serving
 
 EXIT: dict[type[StorageError], int] = {StorageCorrupt: 4, SchemaTooNew: 5}
 """1 any other trouble with the store, 2 wrong usage, 3 no such file, 4 damaged or not a store, 5 newer schema,
@@ -35,6 +35,9 @@ app = typer.Typer(
     add_completion=False,
     pretty_exceptions_enable=False,
 )
+
+
+app.command()(serving.serve)
 
 
 @app.command()

@@ -41,6 +41,7 @@ class ToolSlot(TypedDict):
 
 
 UserEntry: Entry[Json] = Entry("pi.user")
+"""What was submitted; its data are ``{author}`` when somebody was named as the one who said it."""
 AssistantEntry: Entry[Json] = Entry("pi.assistant")
 SystemEntry: Entry[Json] = Entry("pi.system")
 ToolResultEntry: Entry[Json] = Entry("pi.tool-result")
@@ -63,7 +64,7 @@ LiveDoc: Doc[Json] = Doc("pi.live", checkpoint_when=_nothing_runs)
 """What runs now: ``run {taskId, inputs, failed?, uncompacted?}`` exactly while busy, ``tools``,
 ``generation {attempt, message?, retry?, deferred?}``, ``compactions [{taskId, reason, blocking, attempt, retry?}]``."""
 InboxDoc: Doc[Json] = Doc("pi.inbox", initial=lambda: {"items": []}, checkpoint_when=_no_items)
-"""Queued submissions in id order: ``items [{id, mode, content}]``."""
+"""Queued submissions in id order: ``items [{id, mode, content, author?}]``."""
 UsageDoc: Doc[Json] = Doc("pi.usage", initial=lambda: {"models": {}, "tools": {}}, checkpoint_when=_always)
 """The conversation's own spend: usage per ``provider/model`` and per tool, and ``turns``, the answers that were asked for."""
 ProviderDoc: Doc[Json] = Doc("pi.provider", initial=lambda: {"sessionId": str(uuid7())}, checkpoint_when=_always)

@@ -5,7 +5,8 @@ Compare by id. Proved by tests/actors/conversation/test_handles.py.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any, Literal, cast
 
 from ...chord import Watch
@@ -50,6 +51,7 @@ from .inbox import (
 )
 from .ledger import UsageReport, only, report
 from .ledger import subtree as below
+from .receipts import once
 from .settings import Settings
 from .submissions import Handle, Submission
 from .transcripts import Transcripts
@@ -74,17 +76,23 @@ class Conversation(Handle):
         return hash((self._session, self.id))
 
     async def submit(
-        self, content: UserInput, *, when_busy: WhenBusy = "follow_up", request_id: str | None = None
+        self,
+        content: UserInput,
+        *,
+        when_busy: WhenBusy = "follow_up",
+        request_id: str | None = None,
+        author: str | None = None,
     ) -> Submission:
         """Admit an input durably; it is answered by a run at once, or when its turn comes.
 
         While a run is active, "steer" joins it after the current tool round, "follow_up" starts the next run, "reject"
         raises ConversationBusy. A ``request_id`` makes sending it again harmless: the first submission is returned.
+        ``author`` names who says it where several people do: it is stored with the entry, and the model is not told.
         Raises SubmissionTooLarge, InboxFull, InvalidValue, UnknownRecord, SessionFailed; OwnershipRefused for a subagent's
         conversation when the call that owns it has ended.
         """
         async with self.commit() as tx:
-            record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id)
+            record = await submit_input(tx, self.id, content, when_busy=when_busy, request_id=request_id, author=author)
         return Submission(self._services, self._session, record.id)
 
     async def write(
@@ -141,34 +149,46 @@ class Conversation(Handle):
         entry = None if write is None or write.entry is None else await core.row(EntryRecord, write.entry)
         return compacted(record, write, entry)
 
-    async def withdraw(self, submission: Submission | int) -> Withdrawal:
-        """Take back a queued submission of this conversation (see ``Submission.withdraw``); another's is "not_found"."""
+    async def withdraw(self, submission: Submission | int, *, request_id: str | None = None) -> Withdrawal:
+        """Take back a queued submission of this conversation (see ``Submission.withdraw``); another's is "not_found".
+
+        A ``request_id``, here and in the other commands that take one, makes sending it again harmless: the first answer
+        is given again. Raises RequestIdReused when it named another command.
+        """
         named = submission.id if isinstance(submission, Submission) else whole("a submission's id", submission)
+        return cast("Withdrawal", await self._once("withdraw", request_id, lambda tx: withdraw(tx, named, self.id)))
+
+    async def _once(self, command: str, request_id: str | None, make: Callable[[Tx], Awaitable[Any]]) -> Any:
+        """Run a command in a commit of its own, once for each request id; give what it gave the first time."""
         async with self.commit() as tx:
-            return await withdraw(tx, named, self.id)
+            if await tx.conversation(self.id) is None:
+                raise UnknownRecord("conversation", self.id)
+            result, _ = await once(tx, self.id, request_id, command, partial(make, tx))
+        return result
 
     def commit(self) -> SessionCommit[Tx]:
         """Begin a commit bound to this conversation: ``async with conversation.commit() as tx``."""
         return self._commit(lambda core: Tx(core, self.id))
 
-    async def configure(self, agent: Agent) -> None:
+    async def configure(self, agent: Agent, *, request_id: str | None = None) -> None:
         """Change what this conversation runs on; it takes effect at the next request."""
-        async with self.commit() as tx:
-            await configure(tx, self.id, agent)
+        await self._once("configure", request_id, lambda tx: configure(tx, self.id, agent))
 
-    async def approve(self, call_id: str, arguments_hash: str) -> None:
+    async def approve(self, call_id: str, arguments_hash: str, *, request_id: str | None = None) -> None:
         """Let a tool call run that waits for approval, with exactly the arguments of this hash (``pi.live`` shows both).
 
         One approval, one execution: nothing but an approver, a denial, its time limit or an abort ends the wait.
         Raises UnknownCall, CallNotWaiting when it was decided already, ApprovalMismatch; then nothing has changed.
         """
-        async with self.commit() as tx:
-            await self._calls().approve(tx, self.id, call_id, arguments_hash)
+        calls = self._calls()
+        await self._once("approve", request_id, lambda tx: calls.approve(tx, self.id, call_id, arguments_hash))
 
-    async def deny(self, call_id: str, arguments_hash: str, *, reason: str | None = None) -> None:
+    async def deny(
+        self, call_id: str, arguments_hash: str, *, reason: str | None = None, request_id: str | None = None
+    ) -> None:
         """Have a call that waits for approval answered with an error, which tells the model the reason. Raises as ``approve``."""
-        async with self.commit() as tx:
-            await self._calls().deny(tx, self.id, call_id, arguments_hash, reason)
+        calls = self._calls()
+        await self._once("deny", request_id, lambda tx: calls.deny(tx, self.id, call_id, arguments_hash, reason))
 
     async def complete_call(self, call_id: str, result: Any, *, request_id: str | None = None) -> None:
         """Give the result of a call whose tool said that it is completed from outside: what a tool may return.
@@ -181,7 +201,9 @@ class Conversation(Handle):
     def _calls(self) -> Calls:
         return self._services.get(Calls)  # type: ignore[type-abstract]
 
-    async def fork(self, at: int | None = None, *, agent: Agent | None = None) -> "Conversation":
+    async def fork(
+        self, at: int | None = None, *, agent: Agent | None = None, request_id: str | None = None
+    ) -> "Conversation":
         """Create a conversation that shares this one's history up to entry ``at``, inclusive (default: the newest entry).
 
         It starts idle, with an agent as of that entry, changed by ``agent``, copies of the documents whose definition
@@ -189,26 +211,36 @@ class Conversation(Handle):
         time: calls that are open at the entry count as interrupted in the fork, and work below this conversation stays
         here. Raises EntryNotVisible, InvalidValue, UnknownRecord, SessionFailed.
         """
-        async with self.commit() as tx:
+
+        async def make(tx: Tx) -> int:
             record = await tx.fork(at=at)
             if agent is not None:
                 await configure(tx, record.id, agent)
-        return Conversation(self._services, self._session, record.id)
+            return record.id
 
-    async def abort(self, *, background: bool = False) -> None:
+        return Conversation(self._services, self._session, await self._once("fork", request_id, make))
+
+    async def abort(self, *, background: bool = False, request_id: str | None = None) -> None:
         """Withdraw queued inputs, abort foreground work, and return when the conversation is idle. Queued writes stay.
 
         ``background`` aborts everything that lives below now, across all boundaries, and returns when that has ended.
-        What begins later is neither aborted nor waited for then.
+        What begins later is neither aborted nor waited for then. With a ``request_id`` that is known it returns at once.
         """
         core = await self._core()
         await self._exists(core)
-        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+
+        async def mark() -> list[int]:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
             reached = list(_live_work(core, self.id, background=background))
             for task in reached:
                 await tx.mark_task(task)
+            return reached
+
+        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+            reached, first = await once(tx, self.id, request_id, "abort", mark)
+        if not first:
+            return
         if background:
             refuse_wait_for(core.forest, reached)
             await until(core, lambda: not any(core.forest.is_live(task) for task in reached))

@@ -31,6 +31,7 @@ Withdrawal = Literal["aborted", "already_placed", "settled", "not_found"]
 
 MODES = {"steer": "steer", "follow_up": "followUp"}
 MAX_REQUEST_ID_BYTES = 512
+MAX_AUTHOR_BYTES = 256
 
 
 class Runner(Protocol):
@@ -68,7 +69,8 @@ def _checked(content: UserInput) -> UserInput:
     return checked
 
 
-def _check_request_id(request_id: Any) -> None:
+def check_request_id(request_id: Any) -> None:
+    """Raises InvalidValue for what cannot name a request."""
     valid = isinstance(request_id, str) and valid_text(request_id) == request_id
     if not valid or len(request_id.encode()) > MAX_REQUEST_ID_BYTES:
         raise InvalidValue(f"a request id is text of at most {MAX_REQUEST_ID_BYTES} bytes of valid Unicode")
@@ -78,7 +80,13 @@ def _check_request_id(request_id: Any) -> None:
 
 
 async def submit_input(
-    tx: BaseTx, conversation_id: int, content: UserInput, *, when_busy: WhenBusy, request_id: str | None
+    tx: BaseTx,
+    conversation_id: int,
+    content: UserInput,
+    *,
+    when_busy: WhenBusy,
+    request_id: str | None,
+    author: str | None = None,
 ) -> SubmissionRecord:
     """Admit an input: placed with a run at once when the conversation is idle and nothing waits, else queued.
 
@@ -94,7 +102,17 @@ async def submit_input(
         return known
     await _check_owner(tx, conversation_id)
     item = {"mode": MODES.get(when_busy, "followUp"), "content": value}
+    if author is not None:
+        item["author"] = checked_author(author)
     return await _admit(tx, conversation_id, "input", item, request_id, reject=when_busy == "reject")
+
+
+def checked_author(author: Any) -> str:
+    """Give back the name of whoever says something. Raises InvalidValue."""
+    valid = isinstance(author, str) and author.strip() and valid_text(author) == author
+    if not valid or len(author.encode()) > MAX_AUTHOR_BYTES:
+        raise InvalidValue(f"an author is a name of 1 to {MAX_AUTHOR_BYTES} bytes of valid Unicode")
+    return str(author)
 
 
 async def submit_write(
@@ -128,7 +146,7 @@ async def _known_request(
 ) -> SubmissionRecord | None:
     if request_id is None:
         return None
-    _check_request_id(request_id)
+    check_request_id(request_id)
     known = await tx.submission_by_request(conversation_id, request_id)
     if known is not None and known.type != kind:
         raise RequestIdReused(f"request id {request_id!r} named a submission of another kind: {known.type}")
@@ -180,13 +198,14 @@ async def _place_item(tx: BaseTx, item: JsonObject) -> None:
     if item["mode"] == "write":
         await place_write(tx, record, item["entry"])
     else:
-        await place(tx, record, item["content"])
+        await place(tx, record, item["content"], item.get("author"))
 
 
-async def place(tx: BaseTx, record: SubmissionRecord, content: Json) -> None:
-    """Append the entry of a queued input; from now on its run owes it an answer."""
+async def place(tx: BaseTx, record: SubmissionRecord, content: Json, author: str | None = None) -> None:
+    """Append the entry of a queued input, with its author as data; from now on its run owes it an answer."""
     message = to_json(UserMessage(content="", timestamp=tx.core.clock.now())) | {"content": content}
-    entry = await tx.append(UserEntry, model=[message], conversation_id=record.conversation_id)
+    data = None if author is None else {"author": author}
+    entry = await tx.append(UserEntry, data, model=[message], conversation_id=record.conversation_id)
     tx.put_submission(msgspec.structs.replace(record, status="placed", entry=entry.id))
 
 

@@ -29,6 +29,8 @@ from .inbox import (
     resume,
 )
 from .ledger import UsageReport, all_conversations, report
+from .listing import watch_conversations
+from .receipts import once
 from .submissions import Handle, Submission
 
 
@@ -72,13 +74,25 @@ class Session(Handle):
         await core.drained()
         return await core.storage.scan_conversations(core.key, ConversationQuery(), limit, cursor)
 
-    async def create_conversation(self, *, agent: Agent | None = None) -> Conversation:
-        """Create a conversation that nobody owns."""
-        async with self.commit() as tx:
+    async def watch_conversations(self) -> Watch:
+        """Watch the newest conversations, forks and subagents' included, as one JSON value (see ``listing``)."""
+        return await watch_conversations(await self._core())
+
+    async def create_conversation(self, *, agent: Agent | None = None, request_id: str | None = None) -> Conversation:
+        """Create a conversation that nobody owns; with a ``request_id`` that is known, give the one made then.
+
+        Raises RequestIdReused, InvalidValue, SessionFailed.
+        """
+
+        async def make() -> int:
             record = await tx.create_conversation()
             if agent is not None:
                 await configure(tx, record.id, agent)
-        return Conversation(self._services, self.key, record.id)
+            return record.id
+
+        async with self.commit() as tx:
+            made, _ = await once(tx, None, request_id, "create_conversation", make)
+        return Conversation(self._services, self.key, made)
 
     async def submission(self, id: int) -> Submission:
         """Give a submission by id. Raises UnknownRecord, InvalidValue."""

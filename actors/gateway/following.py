@@ -1,0 +1,124 @@
+"""What a client follows, as frames: a replacement first, then the wire form of each commit's operations, or events.
+
+A watch keeps a bounded number of frames for whoever is slow and puts one replacement in the place of them all, so nothing
+here queues: the next frame is made when the last one has left. A watch holds no session in memory; one that ends because the
+session's actors were restarted is taken again. Proved by tests/actors/gateway/test_following.py.
+"""
+
+from collections.abc import Awaitable, Callable, Iterator
+from typing import Any, Literal
+
+import msgspec
+
+from ... import Clock, PerdureError, SessionFailed, System, Watch
+from ...chord import Encoder
+from ...events import event_to_json
+from .commands import Id, Key, known_session
+from .presence import Presence
+from .refusals import Refused, refusal
+
+RETRY_S = (0.1, 0.5, 2.0, 5.0)
+"""Pauses before a session that cannot be opened is asked for again."""
+
+What = Literal["conversation", "events", "conversations", "tasks", "presence"]
+Make = Callable[[], dict[str, Any]]
+"""Makes a frame at the moment when it can be sent."""
+Send = Callable[[Make], Awaitable[None]]
+"""Returns when the frame has left, and not before there is room for the next."""
+
+
+class Subject(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True):
+    """What to follow: a ``conversation`` (operations on its view, or events), or its session's lists."""
+
+    session: Key
+    what: What
+    conversation: Id | None = None
+
+    def check(self) -> None:
+        """Raises Refused for a conversation that is missing or too much."""
+        if (self.conversation is None) == (self.what in ("conversation", "events")):
+            raise Refused("invalid_frame", f"{self.what!r} is of a {_OWNER[self.what]}: name exactly that")
+
+
+_OWNER = {"conversation": "conversation", "events": "conversation"} | dict.fromkeys(
+    ("conversations", "tasks", "presence"), "session"
+)
+
+
+class Follower:
+    """One thing followed by one client."""
+
+    def __init__(self, system: System, clock: Clock, presence: Presence, subject: Subject) -> None:
+        self._system = system
+        self._clock = clock
+        self._presence = presence
+        self.subject = subject
+
+    async def run(self, send: Send) -> None:
+        """Send every frame, until it is over: the last is ``ended``, with the reason. Raises SessionClosed with the system."""
+        failures = 0
+        while True:
+            try:
+                await self._one_life(send)
+                failures = 0
+            except SessionFailed:
+                await self._clock.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+                failures += 1
+            except PerdureError as error:
+                status, said = refusal(error)
+                if status != 404:
+                    raise
+                await send(lambda said=said: {"type": "ended", "reason": said["code"]})  # type: ignore[misc]
+                return
+
+    async def _one_life(self, send: Send) -> None:
+        if self.subject.what == "events":
+            await self._events(send)
+            return
+        async with await self._watch() as watch:
+            encoder = Encoder()
+            await send(lambda: _ops(encoder, [["r", watch.value]]))
+            async for _, ops in watch:
+                await send(lambda ops=ops: _ops(encoder, ops))  # type: ignore[misc]
+
+    async def _events(self, send: Send) -> None:
+        assert self.subject.conversation is not None
+        session = await known_session(self._system, self.subject.session)
+        conversation = await session.conversation(self.subject.conversation)
+        async with await conversation.watch_events() as stream:
+            async for event in stream:
+                await send(lambda event=event: {"type": "event", "event": event_to_json(event)})  # type: ignore[misc]
+
+    async def _watch(self) -> Watch:
+        subject = self.subject
+        session = await known_session(self._system, subject.session)
+        if subject.what == "presence":
+            return self._presence.watch(subject.session)
+        watched: Watch
+        if subject.conversation is not None:
+            watched = await (await session.conversation(subject.conversation)).watch()
+        elif subject.what == "tasks":
+            watched = await session.watch_tasks()
+        else:
+            watched = await session.watch_conversations()
+        return watched
+
+
+def _ops(encoder: Encoder, ops: list[Any]) -> dict[str, Any]:
+    return {"type": "ops", "ops": encoder.encode(ops)}
+
+
+def pieces(frame: dict[str, Any], limit: int) -> Iterator[str]:
+    """Write a frame as text of at most ``limit`` bytes; a larger one becomes ``part`` frames, to be joined and read again.
+
+    A character of JSON takes four bytes at most, or two when it is escaped once more.
+    """
+    encoded = msgspec.json.encode(frame)
+    text = encoded.decode()
+    if len(encoded) <= limit:
+        yield text
+        return
+    step = max(1, limit // 4 - 32)
+    for start in range(0, len(text), step):
+        part = {"type": "part", "text": text[start : start + step], "last": start + step >= len(text)}
+        yield msgspec.json.encode(part).decode()
