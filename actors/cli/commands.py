@@ -37,9 +37,6 @@ app = typer.Typer(
 )
 
 
-app.command()(serving.serve)
-
-
 @app.command()
 def sessions(file: StoreFile, json: AsJson = False) -> None:
     """List the sessions of a store."""
@@ -89,6 +86,9 @@ def deny(
 ) -> None:
     """Have a tool call that waits for approval answered with an error."""
     _decide(file, session, call, conversation, arguments_hash=arguments_hash, json=json, verdict="deny", reason=reason)
+
+
+app.command()(serving.serve)
 
 
 def _decide(
