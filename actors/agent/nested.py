@@ -13,7 +13,7 @@ from typing import Any
 import msgspec
 
 from ...storage.contract import TaskQuery
-from ...storage.records import JsonObject, Terminal
+from ...storage.records import JsonObject, TaskRecord, Terminal
 from ..conversation.settings import Settings
 from ..session.arguments import name, plain
 from ..session.errors import InvalidValue
@@ -33,13 +33,14 @@ MAX_CREATED_AT_ONCE = 256
 class _Wanted:
     """A call that waits to be created."""
 
-    __slots__ = ("arguments", "call_id", "made", "taken", "tool")
+    __slots__ = ("arguments", "call_id", "receipt", "taken", "tool")
 
     def __init__(self, call_id: str, tool: str, arguments: JsonObject) -> None:
         self.call_id = call_id
         self.tool = tool
         self.arguments = arguments
-        self.made: asyncio.Future[int] = asyncio.get_running_loop().create_future()
+        self.receipt: asyncio.Future[TaskRecord] = asyncio.get_running_loop().create_future()
+        """Gets the record with which its task has ended."""
         self.taken = False
         """Whether it has left the queue."""
 
@@ -63,7 +64,7 @@ class NestedCalls:
         self._run.check()
         wanted = self._want(tool, arguments, key)
         try:
-            record = await self._run.settled(await wanted.made)
+            record = await wanted.receipt
         finally:
             self._under_way -= wanted.taken
             self._create_soon()
@@ -98,7 +99,7 @@ class NestedCalls:
                 await self._make(batch)
             except BaseException as error:
                 for one in batch:
-                    _fail(one.made, error)
+                    _fail(one.receipt, error)
                 if not isinstance(error, Exception):
                     raise
             batch = self._take()
@@ -109,7 +110,7 @@ class NestedCalls:
         room = min(self._room(), MAX_CREATED_AT_ONCE)
         while self._queue and len(batch) < room:
             one = self._queue.popleft()
-            if not one.made.done():
+            if not one.receipt.done():
                 one.taken = True
                 batch.append(one)
         self._under_way += len(batch)
@@ -121,16 +122,13 @@ class NestedCalls:
         if self._made is None:
             self._made = await self._before()
         agent = await agent_of(self._run)
-        async with self._run.commit() as tx:
-            tasks = [await self._task_of(tx, one, agent) for one in batch]
+        async with self._run.commit(wait=False) as tx:
+            tasks = [self._made.pop(one.call_id, None) or await self._task_of(tx, one, agent) for one in batch]
+        # Admitted, not durable: none of them has begun yet.
         for one, task in zip(batch, tasks, strict=True):
-            if not one.made.done():
-                one.made.set_result(task)
+            await self._run.expect(task, one.receipt)
 
     async def _task_of(self, tx: RunTx, one: _Wanted, agent: Resolved) -> int:
-        found = None if self._made is None else self._made.pop(one.call_id, None)
-        if found is not None:
-            return found
         tool = agent.unasked(one.tool)
         replay = None if tool is None else tool.replay
         given = ToolInput(assistant=None, call_id=one.call_id, name=one.tool, arguments=one.arguments, replay=replay)
@@ -150,13 +148,13 @@ class NestedCalls:
         return made
 
 
-def _fail(made: "asyncio.Future[Any]", error: BaseException) -> None:
-    if made.done():
+def _fail(receipt: "asyncio.Future[Any]", error: BaseException) -> None:
+    if receipt.done():
         return
     if isinstance(error, Exception):
-        made.set_exception(error)
+        receipt.set_exception(error)
     else:
-        made.cancel()
+        receipt.cancel()
 
 
 def _result(outcome: Any, tool: str) -> ToolResult:

@@ -343,6 +343,10 @@ class SessionCore:
         """Wait until storage knows of a copy that it has been told to make."""
         await self.gate.wait(self.copied.get(address, 0))
 
+    def may_have_documents(self, task: int) -> bool:
+        """Whether a task may have documents, as far as that is known without asking storage."""
+        return task in self.task_documents or task in self.recovered
+
     async def documents_of(self, task: int) -> dict[Address, DocumentRecord]:
         """Name the living documents of a task, those included that only storage knows of. For the line."""
         found = await self._stored_documents_of(task) if task in self.recovered else {}
@@ -380,6 +384,11 @@ class SessionCore:
                 return await self._settled(kind, id, waiter)
         finally:
             self._unwait(id, waiter)
+
+    def expect(self, task: int, receipt: "asyncio.Future[Settled]") -> None:
+        """Have ``receipt`` get a live task's final record once it is durable, or what ends this incarnation before."""
+        self.check()
+        self._waiting.setdefault(task, []).append(receipt)
 
     async def _settled(self, kind: type[Settled], id: int, waiter: asyncio.Future[Settled]) -> Settled:
         if kind is TaskRecord and self.forest.kept(id) is not None:

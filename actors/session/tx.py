@@ -429,12 +429,16 @@ class BaseTx:
         """End all documents of a task: they go with it, whoever made them."""
         for address in [one for one in self.opened if (one.scope, one.scope_id) == ("task", task)]:
             self.closed.append((address, self.opened.pop(address)))
+        if not self.core.may_have_documents(task):
+            return
         for address, record in (await self.core.documents_of(task)).items():
             if not self.retires(address):
                 self.retiring[address] = record
 
     async def staged_copies(self) -> list[DocumentCopy | DocumentCreate]:
         """Give the writes that copy documents into this block's forks."""
+        if not self.copies:
+            return []
         changed = {one.loaded.record.id for one in (*self.opened.values(), *(one for _, one in self.closed))}
         changed.update(record.id for record in self.retiring.values())
         return await self.copies.writes(self.core, changed)

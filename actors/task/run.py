@@ -3,6 +3,7 @@
 A run belongs to one invocation and refuses everything once that has ended. Proved by tests/actors/task/test_run.py.
 """
 
+import asyncio
 from collections.abc import Sequence
 from copy import deepcopy
 from typing import Any, Generic, TypeVar
@@ -115,6 +116,19 @@ class Run(Generic[I]):
             return tx.memo(name, value)
 
     # --- reads
+
+    async def expect(self, task: int, receipt: "asyncio.Future[Any]") -> None:
+        """Have ``receipt`` get a task's receipt once it has ended, durably. Of many tasks, cheaper than ``settled`` of each.
+
+        For tasks that cannot be waiting for this one. Returns at once for a live task. Raises UnknownRecord.
+        """
+        core = self._read()
+        if core.forest.kept(task) is not None:
+            core.expect(task, receipt)
+            return
+        ended = await self.settled(task)
+        if not receipt.done():
+            receipt.set_result(ended)
 
     async def settled(self, task: int | TaskRef[Any]) -> TaskRecord:
         """Wait in memory for a task's end and return its receipt. Raises UnknownRecord, WaitCycle."""
