@@ -91,6 +91,7 @@ from .actors.tools.schedules import (
     list_schedules,
     schedules,
 )
+from .actors.tools.search_history import Citation, NoSuchPassage, search_history
 from .actors.tools.subagent import SubagentFailed, subagent
 from .actors.tools.subagents import NoSuchAgent, subagents
 from .chord import Draft, Watch
@@ -140,6 +141,7 @@ __all__ = [
     "Budget",
     "BudgetState",
     "CallNotWaiting",
+    "Citation",
     "Clock",
     "CommandError",
     "CommandResult",
@@ -197,6 +199,7 @@ __all__ = [
     "Model",
     "Models",
     "NoSuchAgent",
+    "NoSuchPassage",
     "NoSuchSchedule",
     "Orphaned",
     "OutputLimits",
@@ -284,6 +287,7 @@ __all__ = [
     "models",
     "reload",
     "schedules",
+    "search_history",
     "subagent",
     "subagents",
     "tool",

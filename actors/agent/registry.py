@@ -5,7 +5,7 @@ effect at the next request. Proved by tests/actors/agent/test_registry.py.
 """
 
 import re
-from collections.abc import Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, cast
 
@@ -192,7 +192,7 @@ class Registry:
             model=model_name(choice["model"]) if choice.get("model") else None,
             thinking_level=cast("ThinkingLevel", choice.get("thinkingLevel", "off")),
             extensions=[extension.name for extension in selected],
-            tools=list(tools.values()) if offered is None else [tools[name] for name in offered if name in tools],
+            tools=_offered(tools) if offered is None else [tools[name] for name in offered if name in tools],
             sections=list(sections.values()),
             fallbacks=[model_name(ref) for ref in choice.get("fallbacks", ())],
             deferred=choice.get("deferred", False),
@@ -203,6 +203,11 @@ class Registry:
     def _taken(self, name: str) -> set[str]:
         others = (extension for extension in self._installed.values() if extension.name != name)
         return self._built_in.union(*(_task_names(extension) for extension in others))
+
+
+def _offered(tools: Mapping[str, Tool]) -> list[Tool]:
+    """What a conversation has that has chosen no tools."""
+    return [tool for tool in tools.values() if tool.offered]
 
 
 def _task_names(extension: Extension | None) -> set[str]:

@@ -86,7 +86,7 @@ class Tool:
     ``execution="sequential"`` makes a round with this tool run its calls one after another. ``timeout_s`` is the longest
     that one execution may take. ``approval`` has calls wait, for ``approval_timeout_s`` at most, until somebody approves
     or denies them (``Conversation.approve``, ``deny``). ``details_type`` is what its results' details must be (anything
-    that msgspec can convert to).
+    that msgspec can convert to). With ``offered=False`` only conversations have it that name it among their tools.
     """
 
     def __init__(
@@ -102,6 +102,7 @@ class Tool:
         approval: Approval | None = None,
         approval_timeout_s: float | None = None,
         details_type: Any = None,
+        offered: bool = True,
     ) -> None:
         self.function = function
         self.name = name or str(getattr(function, "__name__", ""))
@@ -111,6 +112,7 @@ class Tool:
         self.timeout_s = _seconds(self.name, "timeout_s", timeout_s)
         self.approval = _approval(self.name, approval)
         self.details_type = details_type
+        self.offered = offered
         self._around: tuple[Around, ...] = ()
         self.approval_timeout_s = _seconds(self.name, "approval_timeout_s", approval_timeout_s)
         self._doc = docstring_parser.parse(inspect.getdoc(function) or "")
@@ -306,6 +308,7 @@ def tool(
     approval: Approval | None = None,
     approval_timeout_s: float | None = None,
     details_type: Any = None,
+    offered: bool = True,
 ) -> Callable[[Callable[..., Any]], Tool]: ...
 def tool(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     """Make a function a tool, bare or with the options of ``Tool``. Raises ToolDefinitionError."""

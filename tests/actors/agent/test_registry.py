@@ -242,3 +242,21 @@ def test_a_choice_by_name_takes_effect_when_the_name_is_installed():
             assert [t.name for t in current_tools(s.model.calls[-1].messages)] == ["t"]
 
     go(main)
+
+
+def test_a_tool_that_is_not_offered_is_for_conversations_that_name_it():
+    @perdure.tool(offered=False)
+    def inner() -> str:
+        """Work."""
+        return ""
+
+    @perdure.tool
+    def outer() -> str:
+        """Work."""
+        return ""
+
+    registry = perdure.Registry(Definitions())
+    registry.install(perdure.Extension(name="x", tools=[inner, outer]))
+    settings = perdure.Settings()
+    assert registry.resolve({}, settings).tools == [outer]
+    assert registry.resolve({"tools": ["inner"]}, settings).tools == [inner]
