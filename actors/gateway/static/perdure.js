@@ -126,8 +126,8 @@ function indexOf(segment, op) {
 }
 
 function put(node, place, value) {
-  if (place === "__proto__") Object.defineProperty(node, place, { value, writable: true, enumerable: true, configurable: true });
-  else node[place] = value;
+  if (place !== "__proto__") node[place] = value;
+  else Object.defineProperty(node, place, { value, writable: true, enumerable: true, configurable: true });
 }
 
 // The place at the end of a path; in an array, up to and including the one after its end.
@@ -260,9 +260,19 @@ function newId() {
 const AGAIN = new Set(["rate_limited", "session_failed", "session_closed", "too_many"]); // and every storage_... error
 const FATAL = new Set(["wrong_token", "foreign_origin", "foreign_host"]);
 
+const DEFAULTS = {
+  name: "somebody",
+  minPause: 250,
+  maxPause: 15_000,
+  patience: 10_000,
+  random: Math.random,
+  WebSocket: globalThis.WebSocket,
+};
+
 /**
  * One connection, made again whenever it is lost. Events: "state", "welcome", "refused" (of no command), "presence".
- * Options: url (of the socket), token, name; for tests: WebSocket, random, setTimeout, minPause and maxPause in ms.
+ * Options: url (of the socket), token, name; in ms: minPause and maxPause between attempts, patience until one is given up;
+ * for tests: WebSocket, random.
  */
 export class Client extends EventTarget {
   state = "connecting";
@@ -277,13 +287,13 @@ export class Client extends EventTarget {
   #waiting = new Map();
   #followings = new Map();
 
-  constructor({ url, token, name, WebSocket = globalThis.WebSocket, minPause = 250, maxPause = 15_000, ...rest }) {
+  constructor({ url, ...options }) {
     super();
     const address = new URL(url);
     address.protocol = address.protocol.replace(/^http/, "ws");
     address.hash = "";
-    this.#options = { url: address.href, token, name, WebSocket, minPause, maxPause, random: Math.random, ...rest };
-    this.#pause = minPause;
+    this.#options = { ...DEFAULTS, ...options, url: address.href };
+    this.#pause = this.#options.minPause;
     this.#connect();
   }
 
@@ -321,7 +331,10 @@ export class Client extends EventTarget {
 
   /** Lose the connection now, as a network would: for tests. */
   drop() {
-    this.#socket?.close();
+    const socket = this.#socket;
+    if (socket === null) return;
+    this.#lost(); // not when the other side agrees: it may be gone
+    socket.close();
   }
 
   detach(following) {
@@ -333,8 +346,13 @@ export class Client extends EventTarget {
     const socket = new this.#options.WebSocket(this.#options.url);
     this.#socket = socket;
     this.#parts = "";
+    clearTimeout(this.#timer);
+    this.#timer = setTimeout(() => this.drop(), this.#options.patience); // until it is welcome
     const { token, name } = this.#options;
-    socket.addEventListener("open", () => socket.send(JSON.stringify({ type: "hello", token, name })));
+    socket.addEventListener("open", () => {
+      if (socket === this.#socket) socket.send(JSON.stringify({ type: "hello", token, name }));
+      else socket.close();
+    });
     socket.addEventListener("message", (event) => { if (socket === this.#socket) this.#take(event.data); });
     socket.addEventListener("error", () => {});
     socket.addEventListener("close", () => { if (socket === this.#socket) this.#lost(); });
@@ -342,6 +360,7 @@ export class Client extends EventTarget {
 
   #lost() {
     this.#socket = null;
+    clearTimeout(this.#timer);
     if (this.state === "closed") return;
     this.#enter("waiting");
     const pause = this.#pause * (0.5 + this.#options.random() / 2); // so that not all come back at once
@@ -373,6 +392,7 @@ export class Client extends EventTarget {
   }
 
   #welcome(frame) {
+    clearTimeout(this.#timer);
     this.you = frame.you;
     this.#pause = this.#options.minPause;
     this.#enter("open");
