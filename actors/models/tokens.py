@@ -91,16 +91,18 @@ def context_tokens(messages: Iterable[Message]) -> int:
 def answer_room(request: ModelRequest, *, window: int, limit: int) -> int:
     """Tokens to allow an answer: what the request asks for or `limit`, less where the context leaves less.
 
-    The estimate may be wrong by a few per cent, so a margin stays free: 15 % of it and at least 4,096 tokens. Where
-    that would leave little, an answer of up to 32,768 tokens is risked with the fixed margin only.
+    The estimate may be wrong by a few per cent, so a margin stays free: 15 % of it and at least 4,096 tokens (an eighth
+    of a small window). Where that would leave little, an answer of up to 32,768 tokens is risked with the fixed margin
+    only.
     """
     wanted = min(request.max_tokens or limit, limit)
     if window <= 0:
         return wanted
     used = context_tokens(request.messages)
-    room = window - used - max(_MARGIN, math.ceil(used * 0.15))
+    margin = min(_MARGIN, window // 8)
+    room = window - used - max(margin, math.ceil(used * 0.15))
     if room < _SMALL_ANSWER:
-        room = min(_SMALL_ANSWER, window - used - _MARGIN)
+        room = min(_SMALL_ANSWER, window - used - margin)
     return max(1, min(wanted, room))
 
 

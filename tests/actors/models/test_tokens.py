@@ -83,6 +83,8 @@ def test_usage_without_a_total_is_added_up():
         (350 * 1_700, None, 200_000, 25_904),
         (350 * 1_950, None, 200_000, 904),
         (350 * 3_000, None, 200_000, 1),
+        (350, None, 4_096, 4_096 - 100 - 512),
+        (350 * 40, None, 8_192, 8_192 - 4_000 - 1_024),
     ],
 )
 def test_an_answer_gets_what_the_context_leaves(used_chars, asked, window, room):
