@@ -48,11 +48,13 @@ from .session.environment import Hooks, Services
 from .session.errors import SessionClosed, SessionFailed
 from .session.storage_actor import CatchUp, Delete, StorageActor, Store
 from .session.timer import Asleep, Look, TimerActor, Wake
+from .session.tracing import EndedSpan
 from .task.actor import TaskActor
 from .task.definition import Definitions
 from .task.engine import Engine, Invocation
 from .task.inspection import SessionFigures, figures, restarts_by_session
 from .task.ref import tell_task
+from .task.spans import span_of
 from .task.standing import Standing, standing
 
 log = structlog.get_logger("perdure.system")
@@ -257,6 +259,7 @@ class System:
         hooks.check_entry.append(check_messages)
         hooks.withdrawn.append(withdraw_inputs)
         hooks.undecided.append(self._undecided)
+        hooks.span_of.append(self._span_of)
         environment = Environment(
             storage=storage,
             clock=actors.clock,
@@ -378,6 +381,9 @@ class System:
         if self._draining:
             engine.halt()
         return engine
+
+    def _span_of(self, tx: Any, record: TaskRecord) -> EndedSpan | None:
+        return span_of(self.services.get(Definitions), tx.core.key, record)
 
     async def _undecided(self, tx: Any, record: TaskRecord) -> None:
         definition = self.services.get(Definitions).get(record.kind)

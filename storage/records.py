@@ -231,7 +231,8 @@ class TaskRecord(Record, frozen=True, kw_only=True):
 
     ``owner`` is the owning task (None: its conversation owns it). ``started_at`` is the first change to running,
     ``ended_at`` the change to terminal. ``restarts`` are the times of its latest restarts after crashes of its code, those
-    that its definition's budget still counts.
+    that its definition's budget still counts. ``trace`` is the place in a trace that its span hangs below, as a W3C
+    traceparent.
     """
 
     id: int
@@ -247,6 +248,7 @@ class TaskRecord(Record, frozen=True, kw_only=True):
     started_at: int | None = None
     ended_at: int | None = None
     restarts: list[int] | None = None
+    trace: str | None = None
 
     @property
     def live(self) -> bool:

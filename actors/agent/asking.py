@@ -12,6 +12,7 @@ from ..conversation.builtin import AgentDoc
 from ..conversation.settings import RetryPolicy, Settings
 from ..models import AssistantMessage, Done, ErrorInfo, Event, Model, ModelRequest, Partial
 from ..task.run import Run
+from . import spans
 from .registry import Registry, Resolved
 from .responses import broken_off, failure_text, said, storable
 from .stopping import told_to_stop
@@ -29,12 +30,19 @@ async def agent_of(run: Run[Any]) -> Resolved:
 
 
 async def ask(
-    model: Model, request: ModelRequest, partial: Partial, touched: Callable[[], None] = lambda: None
+    model: Model, request: ModelRequest, partial: Partial, touched: Callable[[], None] = lambda: None, *, of: Run[Any]
 ) -> AssistantMessage:
     """Give a model's answer as it will be read again, a failure as an error message. Being told to stop is raised.
 
-    ``partial`` is the answer so far; ``touched`` is called whenever there is more of it to show.
+    ``partial`` is the answer so far; ``touched`` is called whenever there is more of it to show; ``of`` is who asks.
     """
+    with spans.request(of, model, request) as answered:
+        message = await _ask(model, request, partial, touched)
+        answered(message)
+        return message
+
+
+async def _ask(model: Model, request: ModelRequest, partial: Partial, touched: Callable[[], None]) -> AssistantMessage:
     try:
         shown = await _consume(model.stream(request), partial, touched)
         return storable(partial.message(), shown, model)

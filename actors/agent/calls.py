@@ -28,7 +28,7 @@ PAGE = 100
 
 
 class ToolInput(msgspec.Struct, frozen=True, rename="camel", omit_defaults=True):
-    """Which call of which assistant entry; or, without one, a call that another tool makes: of what, with what."""
+    """Which call of which assistant entry, to which tool; or, without one, a call that another tool makes: with what."""
 
     assistant: int | None
     call_id: str

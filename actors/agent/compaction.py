@@ -144,6 +144,11 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
             tx.abort()
 
     @staticmethod
+    def describe_span(record: TaskRecord) -> tuple[str, dict[str, Any]]:
+        """Call it what it is for whoever reads the trace."""
+        return "compact", {"perdure.compaction.reason": msgspec.convert(record.input, CompactionInput).reason}
+
+    @staticmethod
     async def undecided(tx: BaseTx, record: TaskRecord) -> None:
         """Show no longer what has faulted or was orphaned."""
         await _hide(tx, record.conversation_id, record.id)
@@ -233,7 +238,7 @@ async def _ask(run: Run[CompactionInput], state: Compaction.Summarize, model: Mo
         timeout_s=seconds(settings.request_timeout_ms),
         idle_timeout_s=seconds(settings.idle_timeout_ms),
     )
-    return await ask(model, request, Partial())
+    return await ask(model, request, Partial(), of=run)
 
 
 async def _without_summary(

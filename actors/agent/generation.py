@@ -7,6 +7,7 @@ tests/actors/agent/test_generation.py.
 """
 
 from collections.abc import Sequence
+from contextlib import nullcontext
 from typing import Any, cast
 
 import msgspec
@@ -27,6 +28,7 @@ from ..conversation.context import ContextView
 from ..conversation.handles import Conversation
 from ..conversation.inbox import after_tools, answered, end_run, final_boundary, settle_inputs, why_unanswered
 from ..conversation.settings import RetryPolicy, Settings
+from ..conversation.tracing import end_span, in_run
 from ..conversation.writes import RESET, reset_model
 from ..models import (
     AssistantMessage,
@@ -194,7 +196,8 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
             runs = _runs(live, run.id)
             if not runs or await after_tools(tx, run.conversation_id):
                 await _say(tx, run, more)
-                following = await tx.create_task(Generation)
+                with in_run(tx, live["run"].to_json()) if runs else nullcontext():
+                    following = await tx.create_task(Generation)
                 if runs:
                     live["run"]["taskId"] = following.id
             tx.complete(GenerationOutcome(entry_id=state.assistant))
@@ -209,6 +212,11 @@ class Generation(Task[None, GenerationOutcome], name="pi.generation", version=1)
                 await rounds.abort_pending(tx, run, state)
             await _give_up(tx, run, "aborted")
             tx.abort()
+
+    @staticmethod
+    def describe_span(record: TaskRecord) -> tuple[str, dict[str, Any]]:
+        """Call it what it is for whoever reads the trace."""
+        return "turn", {}
 
     @staticmethod
     async def undecided(tx: BaseTx, record: TaskRecord) -> None:
@@ -274,7 +282,7 @@ async def _stream(
     interval = settings.progress.partial_interval_ms
     pump = Pump(run.clock, interval, flush, delay_ms=interval)
     try:
-        return await ask(model, request, partial, pump.touch)
+        return await ask(model, request, partial, pump.touch, of=run)
     finally:
         await pump.stop()
 
@@ -343,10 +351,13 @@ async def _answer(tx: RunTx, run: Run[None], entry: int, more: Json = None) -> N
         answering = live.pop("run")
         placed = await final_boundary(tx, run.conversation_id)
         if more is None or placed.inputs or placed.reset:
+            end_span(tx, run.conversation_id, answering)
             await settle_inputs(tx, answering["inputs"], answered(entry))
         else:
             await _say(tx, run, more)
-            live["run"] = {**answering, "taskId": (await tx.create_task(Generation)).id}
+            with in_run(tx, answering):
+                following = await tx.create_task(Generation)
+            live["run"] = {**answering, "taskId": following.id}
     tx.complete(GenerationOutcome(entry_id=entry))
 
 

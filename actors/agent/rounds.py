@@ -89,7 +89,7 @@ async def start_round(
         elif sequential and tasks:
             pending.append(call.id)
         else:
-            slot["taskId"] = await _call_task(tx, run, entry, call.id)
+            slot["taskId"] = await _call_task(tx, run, entry, call)
             tasks.append(slot["taskId"])
         slots.append(slot)
     live = await tx.doc(LiveDoc, run.conversation_id)
@@ -107,7 +107,9 @@ def _sequential(run: Run[None], agent: Resolved, calls: Sequence[ToolCall]) -> b
 async def next_call(tx: RunTx, run: Run[None], state: Tools) -> None:
     """Create the task of the next call of a sequential round."""
     call_id, *pending = state.pending
-    task = await _call_task(tx, run, state.assistant, call_id)
+    called = _message(cast("EntryRecord", await tx.entry(state.assistant)))
+    call = next(call for call in tool_calls(called) if call.id == call_id)
+    task = await _call_task(tx, run, state.assistant, call)
     slot = _slot(await tx.doc(LiveDoc, run.conversation_id), call_id)
     if slot is not None:
         slot["taskId"] = task
@@ -115,8 +117,9 @@ async def next_call(tx: RunTx, run: Run[None], state: Tools) -> None:
     await tx.wait([task], then=Tools(assistant=state.assistant, tools=tools, pending=pending))
 
 
-async def _call_task(tx: RunTx, run: Run[None], assistant: int, call_id: str) -> int:
-    task = await tx.create_task(ToolTask, ToolInput(assistant=assistant, call_id=call_id), owner=run.id)
+async def _call_task(tx: RunTx, run: Run[None], assistant: int, call: ToolCall) -> int:
+    given = ToolInput(assistant=assistant, call_id=call.id, name=call.name)
+    task = await tx.create_task(ToolTask, given, owner=run.id)
     return task.id
 
 

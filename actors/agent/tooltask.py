@@ -7,7 +7,7 @@ Proved by tests/actors/agent/test_tooltask.py and test_calls.py.
 """
 
 import inspect
-from typing import cast
+from typing import Any, cast
 
 import msgspec
 import structlog
@@ -121,6 +121,17 @@ class ToolTask(Task[ToolInput, ToolOutcome], name=calls.KIND, version=1):
         draft = msgspec.structs.replace(draft, is_error=True)
         async with run.commit() as tx:
             tx.abort(result=await _outcome(tx, run, call, draft))
+
+    @staticmethod
+    def describe_span(record: TaskRecord) -> tuple[str, dict[str, Any]]:
+        """Name the call and its tool."""
+        called = msgspec.convert(record.input, ToolInput)
+        return f"execute_tool {called.name}", {
+            "gen_ai.operation.name": "execute_tool",
+            "gen_ai.tool.name": called.name,
+            "gen_ai.tool.call.id": called.call_id,
+            "gen_ai.tool.type": "function",
+        }
 
     @staticmethod
     async def undecided(tx: BaseTx, record: TaskRecord) -> None:

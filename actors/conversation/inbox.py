@@ -15,11 +15,13 @@ from ...storage.records import Faulted, Json, JsonObject, Orphaned, SubmissionRe
 from ..models import Content, Image, UserMessage, to_json
 from ..models.repair import valid_json
 from ..session.errors import InvalidValue, UnknownRecord
+from ..session.tracing import here, under
 from ..session.tx import BaseTx
 from .budget import pause
 from .builtin import InboxDoc, LiveDoc, UserEntry
 from .errors import ConversationBusy, InboxFull, RequestIdReused, SubmissionTooLarge
 from .settings import QueueMode, Settings
+from .tracing import end_span, run_place
 from .writes import is_reset, place_write
 
 log = structlog.get_logger("perdure.conversation")
@@ -101,7 +103,7 @@ async def submit_input(
     if known is not None:
         return known
     await _check_owner(tx, conversation_id)
-    item = {"mode": MODES.get(when_busy, "followUp"), "content": value}
+    item = {"mode": MODES.get(when_busy, "followUp"), "content": value} | _origin()
     if author is not None:
         item["author"] = checked_author(author)
     return await _admit(tx, conversation_id, "input", item, request_id, reject=when_busy == "reject")
@@ -178,7 +180,7 @@ async def _admit(
     if not queued:
         await _place_item(tx, {"id": record.id, **item})
         if kind == "input":
-            await start_run(tx, conversation_id, [record.id])
+            await start_run(tx, conversation_id, [record.id], item.get("trace"))
         return record
     inbox["items"].append({"id": record.id, **item})
     if not busy:
@@ -209,12 +211,20 @@ async def place(tx: BaseTx, record: SubmissionRecord, content: Json, author: str
     tx.put_submission(msgspec.structs.replace(record, status="placed", entry=entry.id))
 
 
-async def start_run(tx: BaseTx, conversation_id: int, inputs: Sequence[int]) -> None:
-    """Begin a run that answers ``inputs``."""
+async def start_run(tx: BaseTx, conversation_id: int, inputs: Sequence[int], trace: str | None = None) -> None:
+    """Begin a run that answers ``inputs``; ``trace`` is where the first of them came from."""
     live = await tx.doc(LiveDoc, conversation_id)
     runner = tx.core.services.get(Runner)  # type: ignore[type-abstract]
-    task = await runner.start(tx, conversation_id)
-    live["run"] = {"taskId": task, "inputs": list(inputs)}
+    with under(run_place(tx.core.key, trace, inputs)):
+        task = await runner.start(tx, conversation_id)
+    traced = {} if trace is None else {"trace": trace, "since": tx.core.clock.now()}
+    live["run"] = {"taskId": task, "inputs": list(inputs), **traced}
+
+
+def _origin() -> JsonObject:
+    """Say where in a trace an input comes from, if anybody traces."""
+    place = here()
+    return {} if place is None else {"trace": place}
 
 
 # --- boundaries
@@ -248,6 +258,7 @@ class Placed(NamedTuple):
 
     inputs: list[int]
     reset: bool
+    trace: str | None = None
 
 
 async def place_selected(tx: BaseTx, conversation_id: int, boundary: Boundary) -> Placed:
@@ -259,8 +270,9 @@ async def place_selected(tx: BaseTx, conversation_id: int, boundary: Boundary) -
     for item in chosen:
         await _place_item(tx, item)
     remove_items(inbox, {item["id"] for item in chosen})
-    inputs = [item["id"] for item in chosen if item["mode"] in MODES.values()]
-    return Placed(inputs, any(is_reset(item) for item in chosen))
+    inputs = [item for item in chosen if item["mode"] in MODES.values()]
+    traces = [item.get("trace") for item in inputs]
+    return Placed([item["id"] for item in inputs], any(is_reset(item) for item in chosen), next(iter(traces), None))
 
 
 def remove_items(inbox: Draft, ids: set[int]) -> None:
@@ -293,7 +305,7 @@ async def final_boundary(tx: BaseTx, conversation_id: int) -> Placed:
     paused = await pause(tx, conversation_id)
     placed = await place_selected(tx, conversation_id, "paused" if paused else "final")
     if placed.inputs:
-        await start_run(tx, conversation_id, placed.inputs)
+        await start_run(tx, conversation_id, placed.inputs, placed.trace)
     return placed
 
 
@@ -340,10 +352,11 @@ def why_unanswered(record: TaskRecord | None) -> tuple[str, Json]:
 async def end_run(tx: BaseTx, conversation_id: int, reason: str, detail: Json = None) -> None:
     """End a run without an answer. What is queued stays queued."""
     live = await tx.doc(LiveDoc, conversation_id)
-    inputs = list(live["run"]["inputs"])
+    run = live["run"].to_json()
+    end_span(tx, conversation_id, run, reason)
     for name in ("run", "generation", "tools"):
         live.pop(name, None)
-    await settle_inputs(tx, inputs, unanswered(reason, detail))
+    await settle_inputs(tx, run["inputs"], unanswered(reason, detail))
 
 
 async def heal_run(tx: BaseTx, conversation_id: int) -> None:

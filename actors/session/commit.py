@@ -159,6 +159,19 @@ async def _call_hooks(tx: BaseTx, settlement: Settlement) -> None:
         await tx.retire_documents_of(record.id)
         await end_mail(tx, record.id)
         tx.ended.append(record.id)
+        if record.trace is not None:
+            _trace(tx, record)
+
+
+def _trace(tx: BaseTx, record: TaskRecord) -> None:
+    """Make a task's span, for when its end is durable. The task ends even if that fails."""
+    for span_of in tx.core.hooks.span_of:
+        try:
+            span = span_of(tx, record)
+        except Exception:
+            log.exception("span_failed", session=tx.core.key, task=record.id, kind=record.kind)
+        else:
+            tx.spans += [] if span is None else [span]
 
 
 async def _clean_up(tx: BaseTx, record: TaskRecord) -> None:
@@ -246,7 +259,7 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
         _adopt(core, address, one)
     core.copied.update(dict.fromkeys(tx.copies, core.seq))
     batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.next_wake())
-    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted)))
+    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted), tx.spans))
 
 
 def _adopt(core: SessionCore, address: Address, one: Open) -> None:

@@ -39,6 +39,7 @@ from .pending import Pending, Row
 from .publication import Publication
 from .reads import Reads
 from .subscribers import Listener, Moved, Subscribers, Subscription
+from .tracing import emit
 from .use import Resting, Use
 from .waits import refuse_wait_for
 
@@ -458,6 +459,8 @@ class SessionCore:
             if row.id in self._waiting and isinstance(row, TaskRecord | SubmissionRecord) and is_settled(row):
                 self._answer(row)
         self.subscribers.publish(self.key, publication)
+        for span in publication.spans:
+            emit(span)
 
     def _answer(self, record: Settled) -> None:
         for waiter in self._waiting.pop(record.id):

@@ -5,6 +5,7 @@ from typing import Any, Protocol, TypeVar
 
 from ...storage.records import ConversationRecord, EntryRecord, TaskRecord
 from .errors import UnknownRecord
+from .tracing import EndedSpan
 
 S = TypeVar("S")
 
@@ -37,6 +38,8 @@ class Hooks:
         """Called with entries that are about to be appended; what it raises is raised to whoever appends."""
         self.undecided: list[Callable[[Any, TaskRecord], Awaitable[None]]] = []
         """Called for tasks that became terminal with an outcome that none of their own code decided: faulted, orphaned."""
+        self.span_of: list[Callable[[Any, TaskRecord], EndedSpan | None]] = []
+        """Called with traced tasks that became terminal."""
         self.withdrawn: list[Callable[[Any, int], Awaitable[None]]] = []
         """Called with conversations below a cancelled owner."""
 

@@ -15,6 +15,7 @@ from ...storage.records import (
     TaskRecord,
 )
 from .pending import Row
+from .tracing import EndedSpan
 
 R = TypeVar("R", bound=Row)
 
@@ -37,6 +38,8 @@ class Publication(msgspec.Struct, frozen=True):
     documents: Sequence[DocumentChanged]
     deleted: Sequence[int] = ()
     """Messages that it deleted: they have arrived elsewhere, or were received."""
+    spans: Sequence[EndedSpan] = ()
+    """Of the work that it ended."""
 
     @property
     def conversations(self) -> list[ConversationRecord]:

@@ -42,6 +42,7 @@ from .documents import Address, Doc, Loaded, Open, address_of, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
 from .forks import Copies, copy_of, fork_point, sources
 from .pending import Row
+from .tracing import EndedSpan
 
 D = TypeVar("D")
 R = TypeVar("R", bound=Row)
@@ -95,6 +96,8 @@ class BaseTx:
         self.copies = Copies()
         self.ended: list[int] = []
         """Tasks that end with this block."""
+        self.spans: list[EndedSpan] = []
+        """Of the work that ends with this block."""
         self._last_id = core.last_id
 
     # --- lookups

@@ -13,11 +13,13 @@ from ..runtime import Actor
 from ..session.commit import Commit
 from ..session.directory import at_work
 from ..session.errors import SessionClosed, SessionFailed
+from ..session.tracing import under
 from ..session.tx import BaseTx
 from ..session.waits import CodeOf
 from . import events
 from .engine import Engine, Invocation
 from .run import Run
+from .spans import place
 from .steps import Fault, Go, restarted, step
 from .tx import finish, restage
 
@@ -96,7 +98,7 @@ class TaskActor(Actor):
             run = self._invocation.run = Run(self._core, record, definition, self._invocation.mode, first=first)
             state = definition.decode_state(record.state.checkpoint)
             handler = definition.abort if self._invocation.mode == "abort" else definition.handler(state)
-            with CodeOf(self._core.forest, record.id):
+            with CodeOf(self._core.forest, record.id), under(place(self._core.key, record)):
                 await handler(run, state)
         except (SessionFailed, SessionClosed) as error:
             self._core.check()  # another session's end is a failure like any other

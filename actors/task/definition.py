@@ -110,6 +110,11 @@ class Task(Generic[I, R]):
         Runs on the line, so it must not wait for anything outside. The task ends even if this raises.
         """
 
+    @staticmethod
+    def describe_span(record: TaskRecord) -> tuple[str, dict[str, Any]]:
+        """Give the name and the attributes of an ended task's span, for tracing; pure."""
+        return f"task {record.kind}", {}
+
     def handler(self, state: Phase) -> Handler:
         """Give the method that handles a phase."""
         handler: Handler = getattr(self, _tag(type(state)))

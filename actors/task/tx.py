@@ -31,11 +31,13 @@ from ..session.arguments import reference, text, whole
 from ..session.core import SessionCore
 from ..session.errors import InvalidValue, OwnershipRefused
 from ..session.mail import body_of, send, take
+from ..session.tracing import here, tracer
 from ..session.tx import BaseTx
 from .definition import Phase, Task, encode
 from .errors import InvalidTransition
 from .letters import Letter, letter_of
 from .ref import TaskRef, local_id
+from .spans import place
 
 R = TypeVar("R")
 POLICIES = ("allSettled", "failFast", "firstCompleted")
@@ -71,6 +73,7 @@ class Tx(BaseTx):
             owner=owner,
             background=bool(background),
             abort_requested=False,
+            trace=await self._above(owner),
         )
         await self.put_task(record)
         return TaskRef(self.core.services, self.core.key, record.id, definition.result_type)
@@ -84,6 +87,11 @@ class Tx(BaseTx):
         if background:
             raise OwnershipRefused("a task that a task owns cannot be background")
         return held.conversation_id
+
+    async def _above(self, owner: int | None) -> str | None:
+        """Give the place in a trace that a new task's span hangs below: its owner's, or else the current one."""
+        held = None if owner is None or tracer() is None else await self.task(owner)
+        return here() if held is None or held.trace is None else place(self.core.key, held)
 
     async def wake(self, task: int | TaskRef[Any], then: Phase) -> None:
         """End another task's wait for ``mail``: it goes on with ``then``, a phase of its own. Raises InvalidTransition."""
