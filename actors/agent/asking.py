@@ -37,19 +37,21 @@ async def ask(
     ``partial`` is the answer so far; ``touched`` is called whenever there is more of it to show; ``of`` is who asks.
     """
     with spans.request(of, model, request) as answered:
-        message = await _ask(model, request, partial, touched)
+        message = await _ask(of, model, request, partial, touched)
         answered(message)
         return message
 
 
-async def _ask(model: Model, request: ModelRequest, partial: Partial, touched: Callable[[], None]) -> AssistantMessage:
+async def _ask(
+    run: Run[Any], model: Model, request: ModelRequest, partial: Partial, touched: Callable[[], None]
+) -> AssistantMessage:
     try:
         shown = await _consume(model.stream(request), partial, touched)
         return storable(partial.message(), shown, model)
     except BaseException as error:
         if told_to_stop(error):
             raise
-        log.warning("model_raised", model=model.name, error=said(error))
+        log.warning("model_raised", session=run.session, task=run.id, model=model.name, error=said(error))
         return broken_off(partial, model, error)
 
 

@@ -1,5 +1,6 @@
 """What is logged about actors, sessions and tasks: the table of events is complete, and the events say what it says."""
 
+import ast
 import asyncio
 import logging
 import re
@@ -17,35 +18,53 @@ from .task.support import Script, Scripted, home, opened, outcome, scripted, sta
 
 ROOT = Path(perdure.__file__).parent
 ROW = re.compile(r"^\| `(\w+)` \| (\w+) \| ([^|]*) \|", re.MULTILINE)
-LITERAL = re.compile(r"\blog\.(\w+)\(\s*\"(\w+)\"")
+LEVELS = ("debug", "info", "warning", "error", "exception")
+
+
+def rows():
+    """Event, level and fields of every row."""
+    found = ROW.findall((ROOT / "docs/events.md").read_text())
+    return [(event, level, frozenset(fields.split(", "))) for event, level, fields in found]
 
 
 def table():
     """Level and fields by event."""
-    return {
-        event: (level, set(fields.split(", ")))
-        for event, level, fields in ROW.findall((ROOT / "docs/events.md").read_text())
-    }
+    return {event: (level, set(fields)) for event, level, fields in rows()}
 
 
 def constants(module):
     return {value for name, value in vars(module).items() if name.isupper() and isinstance(value, str)}
 
 
-def literals():
-    """Level and name of every event that is written out where it is logged."""
-    files = [ROOT / "actors/system.py", *(ROOT / "actors/session").glob("*.py"), *(ROOT / "actors/task").glob("*.py")]
-    found = {match for file in files for match in LITERAL.findall(file.read_text())}
-    return {event: "error" if level == "exception" else level for level, event in found}
+def literals(tree):
+    """Event, level and fields of everything that a module logs by ``log.level("event", field=...)``."""
+    for node in ast.walk(tree):
+        match node:
+            case ast.Call(ast.Attribute(ast.Name("log"), level), [ast.Constant(str() as event)]) if level in LEVELS:
+                fields = {keyword.arg for keyword in node.keywords}
+                if level == "exception":
+                    level, fields = "error", fields | {"exc_info"}
+                yield event, level, frozenset(fields)
+
+
+def logged():
+    return {one for path in (ROOT / "actors").rglob("*.py") for one in literals(ast.parse(path.read_text()))}
 
 
 def test_the_table_names_every_event_and_no_other():
-    assert set(table()) == constants(of_actors) | constants(of_tasks) | set(literals())
+    assert len(rows()) == len(set(rows()))
+    assert {event for event, *_ in rows()} == constants(of_actors) | constants(of_tasks) | {
+        event for event, *_ in logged()
+    }
 
 
-def test_the_table_tells_the_levels():
-    levels = {event: level for event, (level, _) in table().items()}
-    assert {event: levels[event] for event in literals()} == literals()
+def test_the_table_tells_the_levels_and_fields():
+    assert logged() - set(rows()) == set()
+
+
+def test_no_event_is_logged_in_a_way_that_the_table_cannot_be_compared_with():
+    other = re.compile(r"\blog\.(?:debug|info|warning|error|exception|critical)\((?!\s*\")")
+    assert [str(path) for path in (ROOT / "actors").rglob("*.py") if other.search(path.read_text())] == []
 
 
 CASES = {
