@@ -32,7 +32,20 @@ from ..agent.calls import KIND as TOOL
 from ..conversation.ledger import add
 from .requests import transcript_problems
 from .stored import Stored, StoredSession, read_store
-from .trace import Answered, Began, Committed, Crashed, Deleted, Ended, Failed, Opened, Published, Row, Shown, Trace
+from .trace import (
+    Answered,
+    Began,
+    Committed,
+    Deleted,
+    Ended,
+    Failed,
+    Opened,
+    Published,
+    Row,
+    Shown,
+    Trace,
+    Unwatched,
+)
 from .views import Documents, stored_view, view_states
 
 ROWS = (ConversationRecord, EntryRecord, TaskRecord, SubmissionRecord, MessageRecord)
@@ -196,8 +209,10 @@ def _identities(session: str, documents: Documents) -> Iterator[tuple[str, tuple
 
 
 def _intended(event: Began, tasks: dict[str, dict[int, TaskRecord]], identities: dict[str, tuple[str, int]]) -> bool:
+    task = tasks[event.session or ""].get(event.task or 0)
+    if event.kind == "task":
+        return task is not None and isinstance(task.state, Running)
     if event.kind == "tool":
-        task = tasks[event.session or ""].get(event.task or 0)
         return task is not None and _phase(task) == "execute" and _checkpoint(task)["arguments"] == event.arguments
     session, conversation = identities.get(event.provider_session or "", ("", 0))
     asking = [task for task in tasks[session].values() if task.conversation_id == conversation]
@@ -405,7 +420,7 @@ def replicas_equal_the_store(stored: Stored, trace: Trace) -> Iterator[Violation
             replicas[event.watch] = event
             ops = [["r", event.value]] if event.ops is None else event.ops
             values[event.watch].append(apply_immutable(values[event.watch][-1] if values[event.watch] else None, ops))
-    open_watches = _watches_that_saw_the_end(trace)
+    open_watches = _open_watches(trace)
     for watch, shown in values.items():
         session, conversation = replicas[watch].session, replicas[watch].conversation
         if not _in_this_order(shown, view_states(trace.batches(session), conversation)):
@@ -414,17 +429,17 @@ def replicas_equal_the_store(stored: Stored, trace: Trace) -> Iterator[Violation
             yield Violation("P1", f"{session}: who watches conversation {conversation} was not shown its last state")
 
 
-def _watches_that_saw_the_end(trace: Trace) -> set[int]:
-    """Watches end with their session's life, or the process: those that were begun in the last ones are open."""
-    watches: dict[int, str] = {}
+def _open_watches(trace: Trace) -> set[int]:
+    """Watches end with their session's life, or with the process."""
+    watches: set[int] = set()
     for event in trace.events:
-        if isinstance(event, Opened) or (isinstance(event, Crashed) and event.actor is None):
+        if isinstance(event, Opened):
             watches.clear()
-        elif isinstance(event, Failed):
-            watches = {watch: session for watch, session in watches.items() if session != event.session}
-        elif isinstance(event, Shown) and event.ops is None:
-            watches[event.watch] = event.session
-    return set(watches)
+        elif isinstance(event, Shown):
+            watches.add(event.watch)
+        elif isinstance(event, Unwatched):
+            watches.discard(event.watch)
+    return watches
 
 
 def _in_this_order(shown: list[JsonObject], states: Iterator[JsonObject]) -> bool:

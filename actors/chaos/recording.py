@@ -4,16 +4,18 @@ Proved by tests/actors/chaos/test_recording.py.
 """
 
 import asyncio
-from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from functools import partial
+from itertools import count
 from typing import Any, Literal, Protocol, Self
 
 from msgspec.structs import replace
 
+from ...chord.errors import PerdureError
 from ...storage.contract import Storage
 from ...storage.faulty import FaultyStorage
-from ...storage.records import Batch, JsonObject
+from ...storage.records import Batch, ConversationRecord, JsonObject
 from ..agent.registry import Extension
 from ..agent.tool import Tool
 from ..agent.toolcontext import ToolContext
@@ -21,7 +23,7 @@ from ..models import Event, Model, ModelRequest
 from ..session.core import SessionCore
 from ..session.publication import Publication
 from ..system import System
-from .trace import Began, Committed, Deleted, Ended, Failed, Published, Trace
+from .trace import Began, Committed, Deleted, Ended, Failed, Published, Shown, Sink, Unwatched
 
 Side = Literal["before", "after"]
 
@@ -40,13 +42,20 @@ async def open_door(side: Side, effect: Began) -> None:
 class RecordingStorage(FaultyStorage):
     """Any storage; what becomes durable in it is written down in ``trace``. Faults can be planted as in FaultyStorage."""
 
-    def __init__(self, inner: Storage, trace: Trace) -> None:
+    def __init__(self, inner: Storage, trace: Sink) -> None:
         super().__init__(inner)
         self.trace = trace
+        self._writing: set[asyncio.Future[None]] = set()
+
+    async def drained(self) -> None:
+        """Return when no write is under way any more."""
+        while self._writing:
+            await asyncio.wait(self._writing)
 
     async def _store(self, batches: Sequence[Batch]) -> None:
         """Store a group, and write it down even if the caller is gone when it is durable."""
         writing = asyncio.ensure_future(self.inner.write(batches))
+        self._writing.add(writing)
         writing.add_done_callback(lambda done: self._written(done, batches))
         await asyncio.shield(writing)
 
@@ -57,6 +66,7 @@ class RecordingStorage(FaultyStorage):
         return deleted
 
     def _written(self, done: "asyncio.Future[None]", batches: Sequence[Batch]) -> None:
+        self._writing.discard(done)
         if not done.cancelled() and done.exception() is None:
             self.groups.append(list(batches))
             for batch in batches:
@@ -64,12 +74,15 @@ class RecordingStorage(FaultyStorage):
 
 
 class EffectRecorder:
-    """Writes down every execution of a tool and every request to a model, and has ``door`` stand at them."""
+    """Writes down every execution of a tool and every request to a model, and has ``door`` stand at them.
 
-    def __init__(self, trace: Trace, door: Door = open_door) -> None:
+    ``numbers`` go on counting where another recorder of the same run has ended.
+    """
+
+    def __init__(self, trace: Sink, door: Door = open_door, numbers: Iterator[int] | None = None) -> None:
         self.trace = trace
         self.door = door
-        self._count = 0
+        self._numbers = numbers or count(1)
 
     def extensions(self, extensions: Iterable[Extension]) -> list[Extension]:
         """Give extensions whose tools are recorded."""
@@ -82,7 +95,7 @@ class EffectRecorder:
             context: ToolContext, arguments: JsonObject, *, run: Callable[[JsonObject], Awaitable[Any]]
         ) -> Any:
             effect = Began(
-                number=self._next(),
+                number=next(self._numbers),
                 kind="tool",
                 name=tool.name,
                 session=context.session,
@@ -102,11 +115,13 @@ class EffectRecorder:
 
     def request(self, name: str, provider_session: str | None) -> "AbstractAsyncContextManager[None]":
         """Record a request to a model, which lasts as long as the block."""
-        return self._recorded(Began(number=self._next(), kind="model", name=name, provider_session=provider_session))
+        return self._recorded(
+            Began(number=next(self._numbers), kind="model", name=name, provider_session=provider_session)
+        )
 
-    def _next(self) -> int:
-        self._count += 1
-        return self._count
+    def outside(self, name: str, session: str, task: int) -> "AbstractAsyncContextManager[None]":
+        """Record what a task's own code does in the world, which lasts as long as the block."""
+        return self._recorded(Began(number=next(self._numbers), kind="task", name=name, session=session, task=task))
 
     @asynccontextmanager
     async def _recorded(self, effect: Began) -> AsyncGenerator[None, None]:
@@ -139,17 +154,22 @@ class RecordedModel:
 
 
 class ObservedSystem(System):
-    """A system whose publications are written down: every session's commits are heard of from the first one on."""
+    """A system whose publications are written down: every session's commits are heard of from the first one on.
 
-    trace: Trace
+    Every conversation that a commit is about is watched, too.
+    """
+
+    trace: Sink
     _heard: set[str]
+    _watched: dict[tuple[str, int], asyncio.Task[None]]
+    _watches: Iterator[int]
 
     @classmethod
-    def observe(cls, trace: Trace, store: Storage, **options: Any) -> Self:
-        """Make a system as ``System.open`` does, which writes into ``trace``."""
+    def observe(cls, trace: Sink, store: Storage, *, watches: Iterator[int] | None = None, **options: Any) -> Self:
+        """Make a system as ``System.open`` does, which writes into ``trace``; ``watches`` gives numbers to its watchers."""
         system = cls.open(store, **options)
         system.trace = trace
-        system._heard = set()
+        system._heard, system._watched, system._watches = set(), {}, watches or count(1)
         return system
 
     def _write(self, core: SessionCore, batch: Batch) -> None:
@@ -161,10 +181,36 @@ class ObservedSystem(System):
     def _published(self, key: str, publication: Publication) -> None:
         rows, deleted = list(publication.rows), list(publication.deleted)
         self.trace.add(Published(session=key, seq=publication.seq, rows=rows, deleted=deleted))
+        for row in rows:
+            conversation = row.id if isinstance(row, ConversationRecord) else getattr(row, "conversation_id", None)
+            if conversation is not None and (key, conversation) not in self._watched:
+                self._watched[key, conversation] = asyncio.ensure_future(self._follow(key, conversation))
 
     def _ended_life(self, key: str) -> None:
         self._heard.discard(key)
         self.trace.add(Failed(session=key))
+
+    async def _follow(self, key: str, conversation: int) -> None:
+        """Watch a conversation to the end of its session's life; its next commit begins another watch."""
+        number = next(self._watches)
+        try:
+            handle = await (await self.session(key)).conversation(conversation)
+            async with await handle.watch() as watch:
+                self.trace.add(Shown(watch=number, session=key, conversation=conversation, value=watch.value))
+                async for _, ops in watch:
+                    self.trace.add(Shown(watch=number, session=key, conversation=conversation, ops=ops))
+        except PerdureError:
+            pass  # the session has failed, or the system is closed
+        finally:
+            self.trace.add(Unwatched(watch=number))
+            del self._watched[key, conversation]
+
+    async def close(self, *, grace_s: float = 0.0) -> None:
+        """Close, and watch no more."""
+        await super().close(grace_s=grace_s)
+        for watching in list(self._watched.values()):
+            watching.cancel()
+        await asyncio.gather(*self._watched.values(), return_exceptions=True)
 
 
 def _go_on(core: SessionCore | None) -> None:

@@ -7,7 +7,7 @@ Proved by tests/actors/chaos/test_trace.py.
 import hashlib
 import re
 from collections.abc import Iterator
-from typing import Any, Literal, TypeVar
+from typing import Any, Literal, Protocol, TypeVar
 
 import msgspec
 
@@ -82,15 +82,21 @@ class Shown(Seen, frozen=True, kw_only=True, tag="shown"):
     ops: list[Any] | None = None
 
 
+class Unwatched(Seen, frozen=True, kw_only=True, tag="unwatched"):
+    """A watcher was told that nothing more will come."""
+
+    watch: int
+
+
 class Began(Seen, frozen=True, kw_only=True, tag="began"):
     """An external effect began. ``number`` is its place among all effects of the run, which its end repeats.
 
-    Of a tool: ``task``, ``call`` id, ``name``, ``arguments``, ``replay``. Of a model: ``name`` and ``provider_session``,
-    the stored identity of the conversation that asks.
+    Of a task's own code: its ``session`` and ``task``. Of a tool, beside these: ``call`` id, ``arguments``, ``replay``. Of a
+    model: ``provider_session``, the stored identity of the conversation that asks.
     """
 
     number: int
-    kind: Literal["tool", "model"]
+    kind: Literal["tool", "model", "task"]
     name: str
     session: str | None = None
     task: int | None = None
@@ -116,9 +122,16 @@ class Answered(Seen, frozen=True, kw_only=True, tag="answered"):
     value: Json = None
 
 
-Event = Opened | Crashed | Failed | Committed | Deleted | Published | Shown | Began | Ended | Answered
+Event = Opened | Crashed | Failed | Committed | Deleted | Published | Shown | Unwatched | Began | Ended | Answered
 
 E = TypeVar("E", bound=Seen)
+
+
+class Sink(Protocol):
+    """Where events go."""
+
+    def add(self, event: Event) -> None:
+        """Take note of what has just happened."""
 
 
 class Trace:

@@ -1,0 +1,25 @@
+"""The shipped scenarios, by name: between them they use every kind of transition that an agent's work is made of."""
+
+from ..scenario import Scenario
+from .approval import Approval
+from .compaction import Compaction
+from .fork import Fork
+from .migration import Migration
+from .parallel import Parallel
+from .payment import Payment
+from .ping_pong import PingPong
+from .steering import Steering
+from .subagents import Subagents
+
+ALL: tuple[type[Scenario], ...] = (
+    Payment,
+    Parallel,
+    Subagents,
+    Steering,
+    Compaction,
+    Fork,
+    Approval,
+    PingPong,
+    Migration,
+)
+SHIPPED: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in ALL}

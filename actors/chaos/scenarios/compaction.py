@@ -1,0 +1,51 @@
+"""Compaction: a conversation that outgrows its window is summarized, beside its work and before it, and once by hand."""
+
+from typing import Any
+
+from ...agent.summaries import ROLE
+from ...conversation.settings import CompactionPolicy, ProgressPolicy, Settings
+from ...models import ModelRequest, SystemMessage
+from ...system import System
+from ..stored import Stored
+from .common import KEY, AgentScenario, asked, check_done, users
+
+TURNS = 5
+PAGE = "It was a long day, and there is much to tell of it. " * 60
+
+
+class Compaction(AgentScenario):
+    """Turns that are each a good part of the window, then a compaction that somebody asks for."""
+
+    name = "compaction"
+    context_window = 5_000
+    tokens_per_second = None
+
+    @property
+    def settings(self) -> Settings:
+        """Small windows."""
+        policy = CompactionPolicy(reserve_tokens=1_000, background_tokens=500, keep_recent_tokens=400)
+        return Settings(progress=ProgressPolicy(partial_interval_ms=25), compaction=policy)
+
+    def brain(self, request: ModelRequest) -> Any:
+        """Summarize, or answer."""
+        first = request.messages[0]
+        if isinstance(first, SystemMessage) and first.content == ROLE:
+            return "what was said before"
+        return f"noted: {asked(request)[:8]}"
+
+    async def run(self, system: System) -> None:
+        """Tell everything, page by page."""
+        root = await self.root(system)
+        for turn in range(TURNS):
+            await self.ask(root, f"page {turn}: {PAGE}", f"page {turn}")
+        await root.compact()
+
+    def check(self, stored: Stored) -> None:
+        """Every page is stored once, and the context begins with a summary."""
+        check_done(stored)
+        session = stored[KEY]
+        assert [one[:6] for one in users(session)] == [f"page {turn}" for turn in range(TURNS)]
+        heads = [entry for entry in session.entries[1] if entry.kind == "pi.compaction"]
+        assert heads, "nothing was compacted"
+        live = session.of_conversation("pi.live", 1)
+        assert live == {}, f"still shown: {live}"
