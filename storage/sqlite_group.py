@@ -213,12 +213,12 @@ class Group:
         for session in self._sessions.values():
             for rid in session.claimed:
                 self._check_free(rid)
+        self._documents.flush(self._sessions.values())  # first: others take the pages of the revisions that it reclaims
         self._run(ADD_CONVERSATION, self._conversations)
         self._run(ADD_ENTRY, self._entries)
         self._write_tasks()
         self._write_submissions()
         self._messages.flush()
-        self._documents.flush(self._sessions.values())
         self._write_sessions()
         self._clear()
 

@@ -7,13 +7,13 @@ watchers share one mount, which lives as long as somebody watches, also while th
 Proved by tests/actors/task/test_graph.py.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, cast
 
 import msgspec
 
 from ...chord import Watch, apply_immutable
-from ...storage.contract import ConversationQuery
+from ...storage.contract import ConversationQuery, Cursor
 from ...storage.records import Completing, ConversationRecord, JsonObject, TaskRecord, Terminal
 from ..session.core import SessionCore
 from ..session.publication import Publication
@@ -22,6 +22,7 @@ from .engine import Engine
 from .steps import Blocked
 
 PAGE = 1_000
+NEWEST_FIRST = ConversationQuery(order="descending")
 
 # --- pure
 
@@ -153,18 +154,21 @@ class TaskGraph:
         return self._core
 
     async def _derive(self, core: SessionCore) -> JsonObject:
-        tasks = core.forest.all_kept()
-        owned = {one.id: await self._owned(core, one.id) for one in tasks}
-        return derive_graph(tasks, owned, _engine(core).blocked)
+        tasks = [one for one in core.forest.all_kept() if one.live]
+        return derive_graph(tasks, await self._owned(core, tasks), _engine(core).blocked)
 
-    async def _owned(self, core: SessionCore, task: int) -> list[int]:
-        query = ConversationQuery(owner_task_id=task)
-        page = await core.storage.scan_conversations(core.key, query, PAGE)
-        found = [one.id for one in page.items]
-        while page.next is not None:
-            page = await core.storage.scan_conversations(core.key, query, PAGE, page.next)
-            found += [one.id for one in page.items]
-        return found
+    async def _owned(self, core: SessionCore, tasks: Sequence[TaskRecord]) -> dict[int, list[int]]:
+        """Find the conversations of tasks in one scan. It ends at the oldest task: what a task owns is younger than it."""
+        oldest = min((one.id for one in tasks), default=None)
+        found: list[ConversationRecord] = []
+        cursor: Cursor | None = None
+        while oldest is not None:
+            page = await core.storage.scan_conversations(core.key, NEWEST_FIRST, PAGE, cursor)
+            found += page.items
+            cursor = page.next
+            if cursor is None or page.items[-1].id < oldest:
+                break
+        return _owners(reversed(found))
 
     def _mount(self, core: SessionCore, value: JsonObject) -> None:
         self._value = value

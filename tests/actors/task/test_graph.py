@@ -5,7 +5,7 @@ import asyncio
 from hypothesis import given
 from hypothesis import strategies as st
 from perdure import Extension, MemoryStorage, Publication, Settings, VirtualClock
-from perdure.actors.task.graph import blocked_ops, derive_graph, graph_ops
+from perdure.actors.task.graph import PAGE, blocked_ops, derive_graph, graph_ops
 from perdure.actors.task.steps import Blocked
 from perdure.chord import apply_immutable
 from perdure.storage.records import (
@@ -184,6 +184,39 @@ async def test_conversations_stand_with_the_task_that_owns_them(script, session,
     replica.watch.stop()
     assert (await session.watch_tasks()).value[str(task.id)]["conversations"] == [owned]
     script.open("run:a")
+
+
+class Scanned(MemoryStorage):
+    """Counts the scans for conversations."""
+
+    scans = 0
+
+    async def scan_conversations(self, *args):
+        self.scans += 1
+        return await super().scan_conversations(*args)
+
+
+def test_the_first_watcher_costs_one_scan_however_many_tasks_live_and_however_much_came_before_them():
+    async def main():
+        script, store = Script(), Scanned()
+        async with opened(store, script) as system:
+            session, root = await home(system)
+            async with session.commit() as tx:
+                for _ in range(PAGE):
+                    await tx.create_conversation()
+            script.gate("run:a")
+            tasks = [await start(root, "a") for _ in range(30)]
+            owned = {}
+            async with session.commit() as tx:
+                for task in tasks * 2:
+                    owned.setdefault(task.id, []).append((await tx.create_conversation(owner=task.id)).id)
+            before = store.scans
+            graph = (await session.watch_tasks()).value
+            assert {int(id): one["conversations"] for id, one in graph.items()} == owned
+            assert store.scans == before + 1
+            script.open("run:a")
+
+    asyncio.run(main())
 
 
 @scene
