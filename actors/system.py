@@ -46,6 +46,7 @@ from .session.core import SessionCore
 from .session.directory import Directory, at_work
 from .session.environment import Hooks, Services
 from .session.errors import SessionClosed, SessionFailed
+from .session.mail import MailLimits
 from .session.storage_actor import CatchUp, Delete, StorageActor, Store
 from .session.timer import Asleep, Look, TimerActor, Wake
 from .session.tracing import EndedSpan
@@ -147,6 +148,7 @@ class System:
         self.services.provide(Registry, Registry(definitions))
         self.services.provide(Models, models)
         self.services.provide(Settings, settings)
+        self.services.provide(MailLimits, MailLimits(lambda: self.services.get(Settings).max_outgoing_messages))
         self.services.provide(Runner, GenerationRunner())  # type: ignore[type-abstract]
         self.services.provide(Calls, CallDesk())  # type: ignore[type-abstract]
         self.services.provide(Compactor, AgentCompactor())  # type: ignore[type-abstract]

@@ -67,4 +67,6 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     """How many calls that one execution of a tool makes may be under way at once; more wait for their turn."""
     max_queued_submissions: int = 1_000
     max_queued_bytes: int = 16_777_216
+    max_outgoing_messages: int = 10_000
+    """How many messages of one session may be on their way to one receiving session; more are refused (OutboxFull)."""
     idle_after_s: float | None = 60.0

@@ -197,6 +197,8 @@ class Sessions(Supervisor):
         """Sessions that are kept from being activated until something is done."""
         self.given_up: dict[str, BaseException | None] = {}
         """Sessions whose guards have given up, and why. They stay down until somebody asks for them."""
+        self._reported: dict[str, str] = {}
+        """Why sessions were given up, as told, until they have ended in peace: whoever asks again learns it by himself."""
         self._dormant = Dormant()
         self._sweep: Timer | None = None
         self._ending = False
@@ -293,12 +295,19 @@ class Sessions(Supervisor):
             self.actor_ref.tell(Replace(key))  # its place is free when this has returned
             return
         if reason.abnormal:
-            self.given_up[key] = reason.cause
-            self._environment.gave_up(key, reason.cause)
+            self._give_up(key, reason.cause)
+        else:
+            self._reported.pop(key, None)
         opening = self._opening.pop(key, None)
         if opening is not None and not opening.done():
             opening.set_exception(SessionFailed(key, reason.cause))
             opening.exception()
+
+    def _give_up(self, key: str, cause: BaseException | None) -> None:
+        self.given_up[key] = cause
+        if self._reported.get(key) != repr(cause):
+            self._reported[key] = repr(cause)
+            self._environment.gave_up(key, cause)
 
     def on_receive(self, message: Any) -> Any:
         """Start another guard in the place of one that has ended; passivate idle sessions."""

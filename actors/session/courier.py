@@ -43,6 +43,8 @@ class Courier:
         self._bags: dict[str | None, dict[int, MessageRecord]] = {}
         """What is durably in the outbox and has not arrived, by receiving session and id."""
         self._rounds: dict[str | None, asyncio.Task[None]] = {}
+        self._reported: dict[str | None, str] = {}
+        """Why mail could not be delivered, as told, by receiving session, until some arrives there."""
         self._outbox: str | None = None
         self._dispose: Callable[[], None] = lambda: None
 
@@ -102,10 +104,13 @@ class Courier:
             self._report(peer, attempt, error)
             await self._pause(asyncio.Event(), attempt)
             return False
+        self._reported.pop(peer, None)
         return handled > 0
 
     def _report(self, peer: str | None, attempt: int, error: Exception) -> None:
-        if self._core.usable:
+        """Tell why a receiver cannot be reached, once for each reason."""
+        if self._core.usable and self._reported.get(peer) != repr(error):
+            self._reported[peer] = repr(error)
             expected = isinstance(error, SessionFailed | SessionClosed)
             (log.warning if expected else log.error)(
                 "mail_not_delivered", session=self._core.key, receiver=peer, attempt=attempt + 1, error=repr(error)

@@ -85,6 +85,23 @@ class InboxFull(PerdureError):
         self.size = size
 
 
+class OutboxFull(PerdureError):
+    """A message was not sent: ``count`` of the session's earlier ones to ``receiver``, a session's key, have not arrived yet.
+
+    Its tasks do not receive them, or it cannot be opened. Nothing was staged: a commit that goes on stores the rest, one
+    that this error ends stores nothing. Send again later, from a task best after a wait (``tx.wait(until=...)``).
+    """
+
+    def __init__(self, session: str, receiver: str, count: int) -> None:
+        super().__init__(
+            f"{count:,} messages of session {session!r} to session {receiver!r} have not arrived yet; "
+            "send this one again later"
+        )
+        self.session = session
+        self.receiver = receiver
+        self.count = count
+
+
 class Undeliverable(PerdureError):
     """Nobody will receive a message that was sent from outside; ``reason`` is ended, unknown_task or unknown_session.
 

@@ -5,7 +5,7 @@ courier brings it. It is deleted by the commit in which its receiver takes it. S
 Proved by tests/actors/session/test_mail.py.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
@@ -16,13 +16,19 @@ from ...storage.records import Json, JsonObject, MessageRecord, MessageSender
 from ...supervisors.mail import Fate, arrive, refusal
 from .arguments import plain
 from .documents import Doc
-from .errors import InboxFull, InvalidValue
+from .errors import InboxFull, InvalidValue, OutboxFull
 from .tx import BaseTx
 
 MAX_INBOX = 1_000
 """How many messages may be queued for one task: live messages are kept in memory."""
 MAX_MESSAGE_BYTES = 256 * 2**10
 RECEIPTS_PAGE = 1_000
+
+
+class MailLimits(msgspec.Struct, frozen=True):
+    """A service: ``outgoing`` tells how many messages of one session may be on their way to one other (or to itself)."""
+
+    outgoing: Callable[[], int]
 
 
 def _always(value: JsonObject, ops: Sequence[object], deltas: int) -> bool:
@@ -56,17 +62,26 @@ def body_of(message: object) -> Json:
 
 
 async def send(tx: BaseTx, session: str, task_id: int, body: Json) -> None:
-    """Stage a message from a commit. It is never lost, and never refused because of its receiver."""
+    """Stage a message from a commit. What is staged is never lost. Raises OutboxFull when too much waits for its receiver."""
     sender = MessageSender(task_id=tx.by_task)
     record = MessageRecord(id=tx.mint(), status="queued", task_id=task_id, sender=sender, body=body)
     if session != tx.core.key:
         await tx.doc(OutboxDoc)
-        tx.put_message(replace(record, status="outgoing", session=session))
-    elif tx.core.mail.has_backlog or tx.backlogged:  # nobody overtakes those that wait for room
-        tx.put_message(replace(record, status="outgoing"))
+        _put_outgoing(tx, replace(record, session=session))
+    elif tx.core.mail.has_backlog or None in tx.outgoing:  # nobody overtakes those that wait for room
+        _put_outgoing(tx, record)
+    elif (placed := _placed(record, await fate_of(tx, task_id))) is not None:
+        tx.put_message(placed)
     else:
-        fate = await fate_of(tx, task_id)
-        tx.put_message(_placed(record, fate) or replace(record, status="outgoing"))
+        _put_outgoing(tx, record)
+
+
+def _put_outgoing(tx: BaseTx, record: MessageRecord) -> None:
+    peer, limit = record.session, tx.core.services.get(MailLimits).outgoing()
+    waiting = len(tx.core.mail.outgoing.get(peer, ())) + tx.outgoing.get(peer, 0)
+    if waiting >= limit:
+        raise OutboxFull(tx.core.key, tx.core.key if peer is None else peer, waiting)
+    tx.put_message(replace(record, status="outgoing"))
 
 
 def _placed(record: MessageRecord, fate: Fate) -> MessageRecord | None:

@@ -78,8 +78,8 @@ class BaseTx:
         self.created: list[ConversationRecord] = []
         self.deleted: dict[int, None] = {}
         """Messages that this block deletes."""
-        self.backlogged = False
-        """Whether this block sends messages to its own session that must wait for room."""
+        self.outgoing: dict[str | None, int] = {}
+        """How many messages this block puts into the outbox, by receiving session (None: this one, which has no room)."""
         self.touched: dict[int, None] = {}
         """Tasks whose records this block has changed."""
         self.awaited: dict[int, TaskRecord] = {}
@@ -291,7 +291,8 @@ class BaseTx:
         """Stage a message's new record. A task for which it is queued is looked at when the block ends."""
         self._check()
         self._count_mail(record.id, -1)
-        self.backlogged |= record.status == "outgoing" and record.session is None
+        if record.status == "outgoing":
+            self.outgoing[record.session] = self.outgoing.get(record.session, 0) + 1
         self.rows[record.id] = record
         self._count_mail(record.id, 1)
         return record

@@ -110,7 +110,8 @@ class Tx(BaseTx):
         ``session`` is the key of the session that an id belongs to (default: this one); a handle knows its own.
         It is stored with this commit and received once, in order of all that this session sends to the task's session. A
         receiver that has ended, or does not exist, never fails the sender: the message becomes a dead letter.
-        Raises InvalidJson, InvalidValue for one that is too large.
+        Raises InvalidJson, InvalidValue for one that is too large, and OutboxFull when ``Settings.max_outgoing_messages`` of
+        this session to the task's session have not arrived yet.
         """
         receiver, task_id = self._address(task, session)
         await send(self, receiver, reference(task_id), body_of(message))

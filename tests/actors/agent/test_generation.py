@@ -24,6 +24,7 @@ from perdure.actors.models import (
     from_json,
     plain_text,
     text,
+    to_json,
 )
 from perdure.storage.records import Pending, SubmissionRecord, TaskRecord
 
@@ -1064,5 +1065,46 @@ def test_a_conversation_that_ends_with_an_answer_has_nothing_to_go_on_with_and_t
             await s.session.wait_for_idle()
             assert s.model.calls == []
             assert (await s.ask("three")).text == "re: three"
+
+    go(main)
+
+
+@pytest.mark.parametrize("storage", [perdure.MemoryStorage, None])
+def test_what_a_host_appends_while_an_answer_streams_stands_before_it_and_changes_nothing_of_what_was_asked(
+    storage, tmp_path
+):
+    """PR-07: entries stand in the order of their commits, in the transcript as in every request.
+
+    The request that streams is fixed by its cutoff and says nothing of the note. The next one begins with it, byte for
+    byte; so does whatever reads the context between the note and the answer: an answer that went before the note, because
+    it was asked for first, would change what was read already. Who wants to speak after the answer submits a write.
+    """
+    store = perdure.SqliteStorage(tmp_path / "s.db") if storage is None else storage()
+
+    async def main():
+        requests = []
+
+        def brain(request):
+            requests.append([to_json(message) for message in request.messages])
+            return "answer " * 60
+
+        async with scene(brain, storage=store, clock=jumping(), tokens_per_second=50) as s:
+            asked = await s.root.submit("question")
+            await seen(s.root, lambda view: "message" in generation(view))
+            async with s.root.commit() as tx:
+                await tx.append("host.note", model=[to_json(UserMessage(content="note", timestamp=0))])
+            write = await s.root.write("host.note", model=[to_json(UserMessage(content="later", timestamp=0))])
+            between = (await s.root.context()).messages
+            await asked.wait()
+            await write.wait()
+            after = (await s.root.context()).messages
+            await s.ask("next")
+        first, second = requests
+        read = [list(map(to_json, messages)) for messages in (between, after)]
+        assert second[: len(first)] == first
+        assert read[1][: len(read[0])] == read[0]
+        assert second[: len(read[1])] == read[1]
+        told = [plain_text(from_json(one).content).split(" ")[0] for one in second if one["role"] != "system"]
+        assert told == ["question", "note", "answer", "later", "next"]
 
     go(main)

@@ -7,6 +7,7 @@ from perdure import Services, Tx, VirtualClock
 from perdure.actors.session.commit import Commit
 from perdure.actors.session.core import SessionCore
 from perdure.actors.session.environment import Hooks
+from perdure.actors.session.mail import MailLimits
 from perdure.storage.memory import MemoryStorage
 
 
@@ -33,11 +34,14 @@ class Rig:
         self.admitted = []
         self.published = []
         self.failures = []
+        services = Services()
+        services.provide(MailLimits, MailLimits(lambda: self.max_outgoing))
+        self.max_outgoing = 10_000
         self.core = SessionCore(
             key,
             storage=self.storage,
             clock=self.clock,
-            services=Services(),
+            services=services,
             hooks=self.hooks,
             write=self._write,
             failed=self.failures.append,

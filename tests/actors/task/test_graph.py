@@ -212,7 +212,7 @@ def test_the_first_watcher_costs_one_scan_however_many_tasks_live_and_however_mu
                     owned.setdefault(task.id, []).append((await tx.create_conversation(owner=task.id)).id)
             before = store.scans
             graph = (await session.watch_tasks()).value
-            assert {int(id): one["conversations"] for id, one in graph.items()} == owned
+            assert {int(name): one["conversations"] for name, one in graph.items()} == owned
             assert store.scans == before + 1
             script.open("run:a")
 
