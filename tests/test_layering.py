@@ -57,8 +57,9 @@ MAY_IMPORT = {
     "actors.cli": {
         "chord",
         "storage",
-        "actors.conversation",
         "actors.models",
+        "actors.session",
+        "actors.conversation",
         "actors.tools",
         "actors.gateway",
         "actors.system",

@@ -2,9 +2,10 @@
 
     def factory() -> dict[str, Any]: ...              # keyword arguments of System.open for that file, and "agent",
                                                       # the Agent of conversations that the command creates
+    def factory() -> perdure.gateway.Setup: ...       # the same, as perdure serve takes it
     def factory(file: str) -> AsyncContextManager[System]: ...   # or the system, which the factory itself opens
 
-A factory may take the file in both forms. The module is looked for in the working directory first. Without ``--app`` there
+A factory may take the file in any form. The module is looked for in the working directory first. Without ``--app`` there
 are the models that the environment has keys for. Tests: tests/actors/cli/test_app.py.
 """
 
@@ -45,9 +46,10 @@ async def open_app(
     Raises AppInvalid, and what ``System.open`` raises.
     """
     made = default_app() if spec is None else _call(load(spec), os.fspath(file), spec)
-    if isinstance(made, dict):
-        agent = made.pop("agent", None)
-        opened: AbstractAsyncContextManager[System] = _open(file, made, spec)
+    if isinstance(made, dict | msgspec.Struct):
+        options = dict(made) if isinstance(made, dict) else msgspec.structs.asdict(made)
+        agent, _ = options.pop("agent", None), options.pop("limits", None)  # the gateway's alone
+        opened: AbstractAsyncContextManager[System] = _open(file, options, spec)
     elif isinstance(made, AbstractAsyncContextManager):
         agent, opened = None, made
     else:

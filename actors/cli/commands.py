@@ -9,6 +9,7 @@ from typing import Annotated, Any, Literal, NoReturn
 import msgspec
 import typer
 
+from ...chord import PerdureError
 from ...storage.errors import SchemaTooNew, StorageCorrupt, StorageError
 from ...storage.sqlite_reader import SqliteReader
 from . import approvals, picture, screen, serving
@@ -30,7 +31,7 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
     name="perdure",
-    help="Look into a store without disturbing its owner, alive or dead; decide about calls that wait for approval.",
+    help="Look into a store without disturbing its owner, alive or dead; decide about calls that wait; talk to an agent.",
     no_args_is_help=True,
     add_completion=False,
     pretty_exceptions_enable=False,
@@ -89,6 +90,27 @@ def deny(
 
 
 app.command()(serving.serve)
+
+
+@app.command()
+def chat(
+    file: StoreFile,
+    *,
+    spec: Annotated[str | None, typer.Option("--app", metavar="MODULE:FACTORY", help="What makes the system.")] = None,
+    model: Annotated[str | None, typer.Option(metavar="PROVIDER/ID", help="The model to talk to.")] = None,
+    session: Annotated[str, typer.Option(help="The session's key.")] = "chat",
+    conversation: Annotated[int | None, typer.Option(help="Another conversation than the session's root.")] = None,
+) -> None:
+    """Talk to an agent: own the store, stream its answers, steer it, approve its calls. Esc stops, Ctrl-D leaves."""
+    from .app import AppInvalid
+    from .chat import NoTerminal, talk_in_terminal
+
+    try:
+        asyncio.run(talk_in_terminal(file, spec, model=model, session=session, conversation=conversation))
+    except (AppInvalid, NoTerminal) as error:
+        _end(2, str(error))
+    except PerdureError as error:
+        _end(EXIT.get(type(error), 1) if isinstance(error, StorageError) else 1, str(error))
 
 
 def _decide(

@@ -14,6 +14,10 @@ def options():
     agent = perdure.Agent(model="scripted/model", instructions="be brief")
     return {"models": [perdure.ScriptedModel(lambda request: "hi")], "agent": agent}
 
+def setup():
+    from perdure.gateway import Setup
+    return Setup(models=[perdure.ScriptedModel(lambda request: "hi")], agent=perdure.Agent(model="scripted/model"))
+
 def for_file(file):
     assert file.endswith(".db")
     return {"models": [perdure.ScriptedModel(lambda request: "hi")]}
@@ -42,7 +46,7 @@ def here(tmp_path, monkeypatch):
     sys.modules.pop("an_app", None)
 
 
-@pytest.mark.parametrize("spec", ["an_app:options", "an_app:for_file", "an_app:opened"])
+@pytest.mark.parametrize("spec", ["an_app:options", "an_app:setup", "an_app:for_file", "an_app:opened"])
 def test_a_factory_gives_options_or_the_system_itself(here, spec):
     async def main():
         async with open_app("a.db", spec, model="scripted/model") as app:
