@@ -3,10 +3,13 @@ PY := .venv/bin/python
 STAMP := .venv/.installed
 TYPING := .venv/typing
 
-.PHONY: demo test check bench clean
+.PHONY: demo room test check bench clean
 
 demo: $(STAMP)
 	$(PY) examples/night_shift.py
+
+room: $(STAMP)
+	$(PY) -m perdure serve room.db --app examples.room.app:setup
 
 test: $(STAMP)
 	$(PY) -m pytest -n auto --dist worksteal

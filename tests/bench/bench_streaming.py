@@ -201,7 +201,9 @@ async def answer_at_once(path: Path, options: argparse.Namespace) -> None:
         f"  wall {took:.2f} s, cpu {cpu:.2f} s; {options.conversations / took:.0f} answers/s, {batches / took:,.0f} commits/s"
     )
     print(f"  {batches:,} commits in {groups:,} groups, {frames:,} frames")
-    print(f"  a turn: {cpu / each * 1e3:.2f} ms of cpu, {batches / each:.1f} commits ({cpu / batches * 1e3:.2f} ms each)")
+    print(
+        f"  a turn: {cpu / each * 1e3:.2f} ms of cpu, {batches / each:.1f} commits ({cpu / batches * 1e3:.2f} ms each)"
+    )
 
 
 def main() -> None:

@@ -39,9 +39,18 @@ class Daemon:
         self.start()
 
     def start(self):
-        options = ["--app", "examples.room.app:setup", "--port", str(self.port), "--token-file", str(self.folder / "token")]
+        options = [
+            "--app",
+            "examples.room.app:setup",
+            "--port",
+            str(self.port),
+            "--token-file",
+            str(self.folder / "token"),
+        ]
         command = [sys.executable, "-m", "perdure", "serve", str(self.folder / "room.db"), *options]
-        self.process = subprocess.Popen(command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"ROOM_MODEL": ""})
+        self.process = subprocess.Popen(
+            command, cwd=ROOT, stdout=subprocess.PIPE, text=True, env=os.environ | {"ROOM_MODEL": ""}
+        )
         self.url = re.search(r"http://\S+", self.process.stdout.readline()).group()
 
     def kill(self):
@@ -190,7 +199,9 @@ def test_a_submission_whose_socket_is_lost_is_executed_once(room):
     ada.page.fill("#text", "only once")
     ada.page.evaluate("document.querySelector('#send').click(); perdure.client.drop()")
     ada.page.wait_for_selector("#state:not([data-state=open])")
-    ada.page.evaluate("document.querySelector('#text').value = 'and once more'; document.querySelector('#send').click()")
+    ada.page.evaluate(
+        "document.querySelector('#text').value = 'and once more'; document.querySelector('#send').click()"
+    )
     for one in (ada, bob):
         one.sees("article.assistant", "You said: and once more")
         one.waits_until_idle()
