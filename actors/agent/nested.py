@@ -123,7 +123,7 @@ class NestedCalls:
             self._made = await self._before()
         agent = await agent_of(self._run)
         async with self._run.commit(wait=False) as tx:
-            tasks = [self._made.pop(one.call_id, None) or await self._task_of(tx, one, agent) for one in batch]
+            tasks = [self._made.pop(one.call_id, 0) or await self._task_of(tx, one, agent) for one in batch]
         # Admitted, not durable: none of them has begun yet.
         for one, task in zip(batch, tasks, strict=True):
             await self._run.expect(task, one.receipt)
