@@ -1,12 +1,13 @@
 """The crash explorer: learns the points of a scenario, crashes it at each of them, and finds what does not hold then.
 
-    report = asyncio.run(explore(MyScenario, backend="sqlite", pairs=20))
-    print(report)
-    report.check()
+    found = explore(MyScenario, backend="sqlite", pairs=20)
+    print(found)
+    found.check()
 
-Everything is done one after another in this process, on virtual time. Proved by tests/actors/chaos/test_explorer.py.
+Everything is done one run after another in this process, each on a loop of its own, on virtual time. Proved by tests/actors/chaos/test_explorer.py.
 """
 
+import asyncio
 import random
 import shlex
 import tempfile
@@ -74,7 +75,7 @@ class Exploration(msgspec.Struct):
         return f"{self.scenario} on {self.backend}: {total} points ({kinds}), {self.actors} actors, {self.pairs} pairs: {found}"
 
 
-async def explore(
+def explore(
     scenario: type[Scenario],
     *,
     backend: BackendName = "memory",
@@ -88,13 +89,13 @@ async def explore(
     that fails without any crash, or takes another course each time.
     """
     with tempfile.TemporaryDirectory(prefix="perdure-chaos-") as directory:
-        return await _Explorer(scenario, backend, seed, Path(directory)).explore(pairs, actors)
+        return _Explorer(scenario, backend, seed, Path(directory)).explore(pairs, actors)
 
 
-async def replay(scenario: type[Scenario], backend: BackendName, crashes: Sequence[Crash]) -> Report:
+def replay(scenario: type[Scenario], backend: BackendName, crashes: Sequence[Crash]) -> Report:
     """Run a scenario with the crashes of a failure, up to a few times until all of them came about."""
     with tempfile.TemporaryDirectory(prefix="perdure-chaos-") as directory:
-        return await _Explorer(scenario, backend, 0, Path(directory)).run(crashes)
+        return _Explorer(scenario, backend, 0, Path(directory)).run(crashes)
 
 
 class _Explorer:
@@ -107,18 +108,18 @@ class _Explorer:
         self._runs = 0
         self._failures: list[Failure] = []
 
-    async def explore(self, pairs: int, actors: int) -> Exploration:
-        learned = await self.run([])
+    def explore(self, pairs: int, actors: int) -> Exploration:
+        learned = self.run([])
         if learned.violations:
             raise ValueError(str(self._failure([], learned)))
         points = _distinct(learned.reached)
-        followed = [(first, await self._crash([Crash(first.point)])) for first in points]
+        followed = [(first, self._crash([Crash(first.point)])) for first in points]
         victims = self._sample(_victims(points), actors)
         for victim in victims:
-            await self._crash([victim])
+            self._crash([victim])
         doubles = self._sample(_pairs(followed), pairs)
         for double in doubles:
-            await self._crash(double)
+            self._crash(double)
         kinds = dict(Counter(one.kind for one in points))
         name = reference(self._scenario)
         return Exploration(name, self._backend, kinds, len(victims), len(doubles), self._failures)
@@ -126,20 +127,20 @@ class _Explorer:
     def _sample(self, population: list, most: int) -> list:  # type: ignore[type-arg]
         return population if len(population) <= most else self._dice.sample(population, most)
 
-    async def _crash(self, crashes: list[Crash]) -> Report:
-        report = await self.run(crashes)
+    def _crash(self, crashes: list[Crash]) -> Report:
+        report = self.run(crashes)
         if report.crashed < len(crashes):
             report.violations.append(Violation("end", f"the run did not come to {crashes[report.crashed]}"))
         if report.violations:
             self._failures.append(self._failure(crashes, report))
         return report
 
-    async def run(self, crashes: Sequence[Crash]) -> Report:
+    def run(self, crashes: Sequence[Crash]) -> Report:
         """Run once; again if it did not come to where it should have."""
         for _ in range(ATTEMPTS):
             self._runs += 1
             backend = make_backend(self._backend, self._directory / f"run-{self._runs}")
-            report = await perform(self._scenario(), backend, crashes)
+            report = asyncio.run(perform(self._scenario(), backend, crashes))
             if report.crashed == len(crashes):
                 break
         return report

@@ -7,7 +7,7 @@ Proved by tests/actors/chaos/test_life.py.
 
 import asyncio
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
+from contextlib import contextmanager, suppress
 from itertools import count
 from typing import Any, NoReturn
 
@@ -59,8 +59,11 @@ class _Run:
         self.watches = count(1)
         self.reached: list[Reached] = []
         self.crashed = 0
+        self.learns = True
+        """Whether nothing is planned to crash."""
 
     async def through(self, crashes: list[Crash]) -> list[Violation]:
+        self.learns = not crashes
         lives = 0
         while True:
             lives += 1
@@ -99,6 +102,13 @@ class Life:
 
     async def live(self) -> None:
         """Return when it is over."""
+        release = self._run.clock.hold(lambda: self._storage.in_flight > 0)
+        try:
+            await self._live()
+        finally:
+            release()
+
+    async def _live(self) -> None:
         self.add(Opened(life=self._number))
         self._run.scenario.trace = self
         driver = asyncio.ensure_future(self._drive())
@@ -187,7 +197,7 @@ class Life:
         raise StorageClosed("the process has died")
 
     def _reach(self, points: list[Point], kind: Any) -> None:
-        actors = [] if self._crash is not None else self._actors()
+        actors = self._actors() if self._run.learns else []
         self._run.reached.append(Reached(points[0], kind, self._number, actors))
         if self._crash is not None and self._crash.point in points:
             crash, self._crash = self._crash, None
@@ -219,18 +229,34 @@ class MortalStorage(RecordingStorage):
     def __init__(self, inner: Storage, trace: Trace, life: Life) -> None:
         super().__init__(inner, trace)
         self._life = life
+        self.in_flight = 0
+        """How many calls wait for the inner storage, whose threads a virtual clock cannot see."""
 
     async def open(self) -> None:
         """Open the inner storage. A process that has died never gets it again."""
         if self._life.dead:
             raise StorageInUse("the store", pid=0, host="another life")
-        await super().open()
+        with self._waiting():
+            await super().open()
 
     async def close(self) -> None:
         """Close the inner storage, after a crash when it was put aside."""
         if self._life.dead:
             await self._life.buried.wait()
-        await super().close()
+        with self._waiting():
+            await super().close()
+
+    async def _store(self, batches: Sequence[Batch]) -> None:
+        with self._waiting():
+            await super()._store(batches)
+
+    @contextmanager
+    def _waiting(self) -> Iterator[None]:
+        self.in_flight += 1
+        try:
+            yield
+        finally:
+            self.in_flight -= 1
 
     async def _meet(self, number: int, when: Side) -> None:
         self._life.at_commit(when, self._group)
@@ -244,7 +270,8 @@ class MortalStorage(RecordingStorage):
     async def _read(self, query: Any, *args: Any, **kwargs: Any) -> Any:
         if self._life.dead:
             self._life.refuse()
-        answer = await super()._read(query, *args, **kwargs)
+        with self._waiting():
+            answer = await super()._read(query, *args, **kwargs)
         if self._life.dead:
             self._life.refuse()
         return answer

@@ -30,9 +30,9 @@ def find(name: str) -> type[Scenario]:
     found = _load(Path(file))
     for part in qualname.split("."):
         found = getattr(found, part, None)
-    if not (isinstance(found, type) and issubclass(found, Scenario)):
-        raise LookupError(f"{file} has no scenario called {qualname!r}")
-    return found
+    if isinstance(found, type) and issubclass(found, Scenario):
+        return found
+    raise LookupError(f"{file} has no scenario called {qualname!r}")
 
 
 def _load(file: Path) -> object:

@@ -74,7 +74,7 @@ def commit_kind(batches: Sequence[Batch]) -> Kind:
 
 
 class Counter:
-    """Names effects: by task, or by model, and by how often that was seen before in this run."""
+    """Names effects by tool or model, and by how often that was called before in this run."""
 
     def __init__(self) -> None:
         self._counts: dict[str, int] = {}
@@ -90,4 +90,4 @@ class Counter:
 
 
 def _what(effect: Began) -> str:
-    return f"request to {effect.name}" if effect.kind == "model" else f"{effect.name} of {effect.session}/{effect.task}"
+    return f"request to {effect.name}" if effect.kind == "model" else f"call of {effect.name}"

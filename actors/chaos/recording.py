@@ -131,6 +131,8 @@ class EffectRecorder:
             yield
         except BaseException as error:
             self.trace.add(Ended(number=effect.number, raised=type(error).__name__))
+            if isinstance(error, Exception):
+                await self.door("after", effect)
             raise
         self.trace.add(Ended(number=effect.number))
         await self.door("after", effect)

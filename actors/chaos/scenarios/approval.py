@@ -1,6 +1,7 @@
 """Approval: calls wait, parked, until somebody decides; what was approved runs once, what was denied never."""
 
 from collections.abc import Iterable
+from contextlib import suppress
 from typing import Any
 
 from ...agent.errors import CallNotWaiting, UnknownCall
@@ -55,10 +56,8 @@ class Approval(AgentScenario):
     async def _decide(self, root: Conversation, view: Any) -> None:
         for slot in view["docs"].get("pi.live", {}).get("tools", ()):
             if "approval" in slot:
-                try:
+                with suppress(CallNotWaiting, UnknownCall):  # it was decided already, and the view is older
                     await self._verdict(root, slot["callId"], slot["approval"])
-                except (CallNotWaiting, UnknownCall):
-                    pass  # it was decided already, and the view is older
 
     async def _verdict(self, root: Conversation, call_id: str, asked: Any) -> None:
         if asked["arguments"]["to"] == "eve":
