@@ -21,7 +21,14 @@ class Silence(msgspec.Struct, frozen=True):
     """Nothing more is sent; the connection stays open until the client leaves."""
 
 
-Step: TypeAlias = bytes | Cut | Silence
+class Drip(msgspec.Struct, frozen=True):
+    """The same few bytes again and again, every `interval_s` seconds, until the client leaves."""
+
+    piece: bytes = b": ping\n\n"
+    interval_s: float = 0.05
+
+
+Step: TypeAlias = bytes | Cut | Silence | Drip
 
 
 class Reply(msgspec.Struct, frozen=True, kw_only=True):
@@ -144,6 +151,10 @@ class ProtocolServer:
                     await reader.read()
                     await self._drop()
                     return
+                case Drip():
+                    await _drip(step, reader, writer)
+                    await self._drop()
+                    return
                 case _:
                     writer.write(b"%x\r\n%s\r\n" % (len(step), step))
                     await writer.drain()
@@ -157,6 +168,17 @@ class ProtocolServer:
     async def _tell(self) -> None:
         async with self._changed:
             self._changed.notify_all()
+
+
+async def _drip(step: Drip, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    left = asyncio.ensure_future(reader.read())
+    try:
+        while not left.done():
+            writer.write(b"%x\r\n%s\r\n" % (len(step.piece), step.piece))
+            await writer.drain()
+            await asyncio.wait([left], timeout=step.interval_s)
+    finally:
+        left.cancel()
 
 
 async def _read_request(reader: asyncio.StreamReader) -> Request:

@@ -31,8 +31,9 @@ def fine(dialect):
     return reply(dialect, text("Fine."))
 
 
-def retrying(retries=2):
+def retrying(retries=2, deadline_s=None):
     return perdure.Settings(
+        request_timeout_ms=None if deadline_s is None else round(deadline_s * 1_000),
         retry=perdure.RetryPolicy(max_retries=retries, base_delay_ms=60_000),
         progress=perdure.ProgressPolicy(partial_interval_ms=0),
     )
@@ -42,13 +43,15 @@ class Talk:
     """What is left of one question put to an agent on a provider's protocol."""
 
 
-async def ask(dialect, *replies, retries=2, kill=False, **options):
+async def ask(dialect, *replies, retries=2, kill=False, deadline_s=None, **options):
     """Ask one question; with ``kill``, the session dies while the first retry waits."""
     talk, clock = Talk(), perdure.VirtualClock(autojump=True)
     async with ProtocolServer(*replies) as server:
         model = dialect.model(server.url, **options)
         agent = perdure.Agent(model=model.name)
-        async with scene(models=[model], agent=agent, tools=[write], clock=clock, settings=retrying(retries)) as s:
+        async with scene(
+            models=[model], agent=agent, tools=[write], clock=clock, settings=retrying(retries, deadline_s)
+        ) as s:
             async with await s.root.watch() as watch:
                 submission = await s.root.submit("Hi")
                 if kill:
@@ -91,25 +94,52 @@ def assistants(entries):
 
 
 @pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("fault", FAULTS)
+@pytest.mark.parametrize("fault", [fault for fault in FAULTS if fault != "slow drip"])
 def test_whatever_breaks_off_is_kept_counted_and_tried_again(dialect, place, fault):
     """B142, B143, B154, B157: the run ends with the answer, history stays valid, and no tool ran of what was cut off."""
 
+    go(lambda: broken_off(dialect, place, fault, **impatience(fault)))
+
+
+def test_an_answer_that_drips_for_ever_is_broken_off_at_its_deadline_and_tried_again(dialect):
+    go(lambda: broken_off(dialect, "in the text", "slow drip", deadline_s=4.0))
+
+
+async def broken_off(dialect, place, fault, **options):
+    make, kind = FAULTS[fault]
+    talk = await ask(dialect, faulty(dialect, place, make(dialect)), fine(dialect), **options)
+    assert talk.settled.text == "Fine."
+    failed, answered = assistants(talk.entries)
+    assert (failed.stop_reason, failed.error.kind, answered.stop_reason) == ("error", kind, "stop")
+    assert [one.kind for one in talk.entries] == ["pi.user", "pi.system", "pi.assistant", "pi.assistant"]
+    for said in talk.shown:
+        assert answer_text(failed).startswith(said) or answer_text(answered).startswith(said)
+    if place != "before the first byte":
+        assert answer_text(failed).startswith("Before it. BEAC")
+        assert failed.usage.output > 0
+    assert talk.usage["totalTokens"] == failed.usage.total_tokens + answered.usage.total_tokens
+    assert dialect.problems(talk.requests[1]) == []
+    assert len(talk.requests) == 2
+    assert problems(talk.context) == []
+    assert talk.live == {}
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_refusal_ends_the_run_and_is_not_asked_for_again(dialect, place):
+    """What had been said stays, no call of it is run, and the history stays valid."""
+
     async def main():
-        make, kind = FAULTS[fault]
-        talk = await ask(dialect, faulty(dialect, place, make(dialect)), fine(dialect), **impatience(fault))
-        assert talk.settled.text == "Fine."
-        failed, answered = assistants(talk.entries)
-        assert (failed.stop_reason, failed.error.kind, answered.stop_reason) == ("error", kind, "stop")
-        assert [one.kind for one in talk.entries] == ["pi.user", "pi.system", "pi.assistant", "pi.assistant"]
+        talk = await ask(dialect, faulty(dialect, place, dialect.refusal()), fine(dialect))
+        assert talk.settled.reason == "model_error"
+        [refused] = assistants(talk.entries)
+        assert (refused.stop_reason, refused.error.kind, refused.error.retryable) == ("error", "refusal", False)
         for said in talk.shown:
-            assert answer_text(failed).startswith(said) or answer_text(answered).startswith(said)
+            assert answer_text(refused).startswith(said)
         if place != "before the first byte":
-            assert answer_text(failed).startswith("Before it. BEAC")
-            assert failed.usage.output > 0
-        assert talk.usage["totalTokens"] == failed.usage.total_tokens + answered.usage.total_tokens
-        assert dialect.problems(talk.requests[1]) == []
-        assert len(talk.requests) == 2
+            assert answer_text(refused).startswith("Before it. BEAC")
+            assert talk.usage["totalTokens"] == refused.usage.total_tokens > 0
+        assert [one.kind for one in talk.entries] == ["pi.user", "pi.system", "pi.assistant"]
+        assert len(talk.requests) == 1
         assert problems(talk.context) == []
         assert talk.live == {}
 

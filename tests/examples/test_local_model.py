@@ -20,10 +20,12 @@ from .support import command
 URL = os.environ.get("PERDURE_LOCAL_MODEL", "")
 ID = os.environ.get("PERDURE_LOCAL_MODEL_ID", "local")
 PATIENCE_S = 600
+ATTEMPTS = 4
+CALLED = "stock: 12 in stock"
 
 pytestmark = [
     pytest.mark.skipif(not URL, reason="no real model: PERDURE_LOCAL_MODEL names no OpenAI-compatible server"),
-    pytest.mark.timeout(2 * PATIENCE_S),
+    pytest.mark.timeout(ATTEMPTS * PATIENCE_S),
 ]
 
 
@@ -32,28 +34,31 @@ def example(store):
 
 
 def test_a_real_model_calls_a_tool_and_answers_with_what_it_said(tmp_path):
-    done = subprocess.run(
-        example(tmp_path / "s.db"), check=False, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path
-    )
+    """A small model does not do so every time, so it is asked again, from the beginning."""
+    attempts = (ask(tmp_path / f"{attempt}.db") for attempt in range(ATTEMPTS))
+    assert any(CALLED in lines and "12" in lines[-1] for lines in attempts)
+
+
+def ask(store):
+    done = subprocess.run(example(store), check=False, capture_output=True, text=True, timeout=PATIENCE_S)
     assert done.returncode == 0, done.stderr
-    assert "stock: 12 in stock" in done.stdout.splitlines()
-    assert "12" in done.stdout.splitlines()[-1]
+    return done.stdout.splitlines()
 
 
 def test_a_real_run_that_is_killed_in_its_answer_is_gone_on_with(tmp_path):
-    store = tmp_path / "s.db"
-    with subprocess.Popen(example(store), cwd=tmp_path, stdout=subprocess.DEVNULL) as first:
-        while not _shown(store) and first.poll() is None:
+    store = next(store for attempt in range(ATTEMPTS) if killed_after_the_call(store := tmp_path / f"{attempt}.db"))
+    assert CALLED in ask(store)
+
+
+def killed_after_the_call(store):
+    """Run until the tool has answered, then kill; False when the model did not call it."""
+    with subprocess.Popen(example(store), stdout=subprocess.DEVNULL) as first:
+        while first.poll() is None:
+            if b"12 in stock" in b"".join(path.read_bytes() for path in store.parent.glob(f"{store.name}*")):
+                first.send_signal(signal.SIGKILL)
+                return True
             time.sleep(0.2)
-        first.send_signal(signal.SIGKILL)
-    done = subprocess.run(example(store), check=False, capture_output=True, text=True, timeout=PATIENCE_S, cwd=tmp_path)
-    assert done.returncode == 0, done.stderr
-    assert "stock: 12 in stock" in done.stdout.splitlines()
-
-
-def _shown(store):
-    """Whether the first tool call has been answered."""
-    return store.exists() and b"12 in stock" in b"".join(path.read_bytes() for path in store.parent.glob("s.db*"))
+    return False
 
 
 MAKE = {

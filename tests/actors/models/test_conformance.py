@@ -28,10 +28,12 @@ from perdure.actors.models import (
 from perdure.actors.models import testing_chat as chat_api
 from perdure.actors.models import testing_messages as messages_api
 from perdure.actors.models import testing_responses as responses_api
-from perdure.actors.models.testing import Cut, ProtocolServer, Reply, Silence, error_reply, sse
+from perdure.actors.models.testing import Cut, Drip, ProtocolServer, Reply, Silence, error_reply, sse
 
 IDLE_S = 0.3
 """For servers that fall silent; real time, so that a busy machine must not take a late answer for silence."""
+DEADLINE_S = 1.5
+"""For servers that never come to an end; likewise."""
 
 
 class Anthropic:
@@ -70,6 +72,10 @@ class Anthropic:
 
     def error_event(self, kind, message):
         return messages_api.stream_error(kind, message)
+
+    def refusal(self):
+        """The end of an answer that the provider has stopped."""
+        return messages_api.message_end("refusal")
 
     def error_body(self, kind, message):
         return {"type": "error", "error": {"type": kind, "message": message}}
@@ -131,6 +137,10 @@ class Chat:
     def error_event(self, kind, message):
         return sse(None, self.error_body(kind, message))
 
+    def refusal(self):
+        """The end of an answer that the provider has stopped."""
+        return chat_api.chat_end("content_filter")
+
     def error_body(self, kind, message):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
@@ -184,6 +194,10 @@ class Responses:
 
     def error_event(self, kind, message):
         return responses_api.event("error", code=kind, message=message, param=None)
+
+    def refusal(self):
+        """The end of an answer that the provider has stopped."""
+        return [responses_api.response_end([], status="incomplete", incomplete_details={"reason": "content_filter"})]
 
     def error_body(self, kind, message):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
@@ -340,10 +354,12 @@ def faulty(dialect, place, fault):
 PLACES = ["before the first byte", "in the text", "in the arguments", "after the last block"]
 FAULTS = {
     "overloaded": (lambda d: [d.error_event("overloaded_error", "Overloaded")], "overloaded"),
+    "rate limit": (lambda d: [d.error_event("rate_limit_error", "Slow down")], "rate_limit"),
     "cut": (lambda d: [Cut()], "transport"),
     "clean end": (lambda d: [], "transport"),
     "broken JSON": (lambda d: [b'event: message_delta\ndata: {"type": "mess\n\n'], "malformed"),
     "silence": (lambda d: [Silence()], "timeout"),
+    "slow drip": (lambda d: [Drip()], "timeout"),
 }
 
 
@@ -357,7 +373,10 @@ def impatience(fault):
 def test_the_fault_matrix(dialect, place, fault):
     """B142, B143, B154, B157: one retryable error of our own, the content so far, the tokens counted."""
     make, kind = FAULTS[fault]
-    events, message, _ = answer(dialect, faulty(dialect, place, make(dialect)), **impatience(fault))
+    request = asking(
+        timeout_s=DEADLINE_S if fault == "slow drip" else None
+    )  # who always says something is never silent
+    events, message, _ = answer(dialect, faulty(dialect, place, make(dialect)), request, **impatience(fault))
     assert (message.stop_reason, message.error.kind, message.error.retryable) == ("error", kind, True)
     assert message.duration_ms is not None
     shown = Partial()
