@@ -12,6 +12,7 @@ import msgspec
 
 from ...chord import Draft
 from ...storage.records import JsonObject, TaskRecord
+from ..conversation.budget import pause
 from ..conversation.builtin import LiveDoc, ProviderDoc
 from ..conversation.choice import model_name, model_ref
 from ..conversation.compaction import CompactionEntry
@@ -114,7 +115,7 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
             elif isinstance(answer, Summary):
                 await _place(tx, run, request, view, answer.text)
             else:
-                tx.goto(request)
+                await _go_on(tx, run, request)
 
     async def summarize(self, run: Run[CompactionInput], state: Summarize) -> None:
         """Ask for the summary of the next piece, and decide what follows from the answer."""
@@ -131,7 +132,7 @@ class Compaction(Task[CompactionInput, CompactionOutcome], name="pi.compaction",
             await count_summary(tx, run.conversation_id, message)
             if summary is not None and following < len(record):
                 await _show(tx, run, attempt=1)
-                tx.goto(msgspec.structs.replace(state, attempt=1, done=following, notes=summary))
+                await _go_on(tx, run, msgspec.structs.replace(state, attempt=1, done=following, notes=summary))
             elif summary is not None:
                 await _place(tx, run, state, view, summary)
             else:
@@ -225,6 +226,16 @@ def _conversation(run: Run[CompactionInput]) -> Conversation:
 
 
 # --- asking
+
+
+async def _go_on(tx: RunTx, run: Run[CompactionInput], request: Compaction.Summarize) -> None:
+    """Ask next, unless a budget forbids to ask a model."""
+    reached = await pause(tx, run.conversation_id)
+    if reached is None:
+        tx.goto(request)
+    else:
+        await _give_up(tx, run, request.tail)
+        tx.fail("budget", detail={"reason": "budget", **reached})
 
 
 async def _ask(run: Run[CompactionInput], state: Compaction.Summarize, model: Model, said: str) -> AssistantMessage:

@@ -34,6 +34,9 @@ if TYPE_CHECKING:
 
 MAX_NAME = 64
 """Characters of a tool's name that every provider takes."""
+CONNECT_S = 30.0
+SILENCE_S = 300.0
+"""How long a server may say nothing while it holds a response open, in seconds."""
 Connect = Callable[[], "AbstractAsyncContextManager[Client]"]
 
 
@@ -103,12 +106,13 @@ class McpServer:
 
         @asynccontextmanager
         async def connect() -> Any:
+            import httpx2
             from mcp import Client
             from mcp.client.streamable_http import streamable_http_client
-            from mcp.shared._httpx_utils import create_mcp_http_client  # its public way in needs the transport by name
 
+            timeout = httpx2.Timeout(CONNECT_S, read=SILENCE_S)
             async with (
-                create_mcp_http_client(headers=dict(headers or {})) as http,
+                httpx2.AsyncClient(headers=dict(headers or {}), timeout=timeout) as http,
                 Client(streamable_http_client(url, http_client=http)) as client,
             ):
                 yield client

@@ -127,8 +127,14 @@ def subagents(agent: Agent | None = None, *, report: Report = "steer") -> Extens
     A subagent starts as a copy of its parent's agent without these tools, changed by ``agent``. What it answers is
     submitted to the parent as a steer or a follow-up; with ``report="off"`` the parent has to wait for it.
     """
-    changes: dict[str, Any] = msgspec.to_builtins(agent or Agent())
+    spawn = _spawning(msgspec.to_builtins(agent or Agent()), report)
+    return Extension(name="subagents", tools=[spawn, message, wait, stop, agents], tasks=[Subagent])
 
+
+# --- the tools
+
+
+def _spawning(changes: dict[str, Any], report: Report) -> Tool:
     @tool(name="spawn_agent", replay="safe")
     async def spawn(ctx: ToolContext, name: str, task: str) -> str:
         """Start a subagent that works beside you, and go on at once. Its answer is reported to you later.
@@ -149,65 +155,71 @@ def subagents(agent: Agent | None = None, *, report: Report = "steer") -> Extens
                 tx.memo(KIND, made.id)
         return f"Subagent {name!r} has begun."
 
-    @tool(name="message_agent")
-    async def message(ctx: ToolContext, name: str, text: str, steer: bool = False) -> str:
-        """Tell a subagent something more. Its answer is reported to you later.
+    return spawn
 
-        Args:
-            name: The subagent's name.
-            text: What to tell it.
-            steer: Whether it hears this in the middle of what it does, instead of when it has answered.
-        """
-        async with ctx.commit() as tx:
-            record, doc = await _find(tx, ctx.conversation_id, name)
-            when = "steer" if steer else "follow_up"
-            asked = await submit_input(tx, doc["conversationId"], text, when_busy=when, request_id=None)  # type: ignore[arg-type]
-            doc["open"].append(asked.id)
-            await _wake(tx, record)
-        return f"Subagent {name!r} has been told."
 
-    @tool(name="wait_agent", replay="safe")
-    async def wait(ctx: ToolContext, name: str, timeout_s: float = 600) -> str:
-        """Wait until a subagent has answered all that it was told, and get its answer.
+@tool(name="message_agent")
+async def message(ctx: ToolContext, name: str, text: str, steer: bool = False) -> str:
+    """Tell a subagent something more. Its answer is reported to you later.
 
-        Args:
-            name: The subagent's name.
-            timeout_s: How many seconds to wait at most.
-        """
-        async with ctx.commit() as tx:
-            _, doc = await _find(tx, ctx.conversation_id, name)
-            child = ctx.conversation(doc["conversationId"])
-        if not await _in_time(child.wait_for_idle(), ctx.sleep(timeout_s)):
-            return f"Subagent {name!r} still works."
-        async with ctx.commit() as tx:
-            _, doc = await _find(tx, ctx.conversation_id, name)
-            return await _collect(tx, doc) or f"Subagent {name!r} has reported everything already."
+    Args:
+        name: The subagent's name.
+        text: What to tell it.
+        steer: Whether it hears this in the middle of what it does, instead of when it has answered.
+    """
+    async with ctx.commit() as tx:
+        record, doc = await _find(tx, ctx.conversation_id, name)
+        when = "steer" if steer else "follow_up"
+        asked = await submit_input(tx, doc["conversationId"], text, when_busy=when, request_id=None)  # type: ignore[arg-type]
+        doc["open"].append(asked.id)
+        await _wake(tx, record)
+    return f"Subagent {name!r} has been told."
 
-    @tool(name="stop_agent", replay="safe")
-    async def stop(ctx: ToolContext, name: str) -> str:
-        """Stop a subagent for good, whatever it does.
 
-        Args:
-            name: The subagent's name.
-        """
-        async with ctx.commit() as tx:
-            record, _ = await _find(tx, ctx.conversation_id, name)
-            await tx.abort_task(record.id)
-        return f"Subagent {name!r} is stopped."
+@tool(name="wait_agent", replay="safe")
+async def wait(ctx: ToolContext, name: str, timeout_s: float = 600) -> str:
+    """Wait until a subagent has answered all that it was told, and get its answer.
 
-    @tool(name="list_agents", replay="safe")
-    async def agents(ctx: ToolContext) -> list[dict[str, Any]]:
-        """List your subagents: their names, and whether they work or wait for you."""
-        async with ctx.commit() as tx:
-            found = await _living(tx, ctx.conversation_id)
-            docs = {name: await tx.doc(SubagentDoc, record.id) for name, record in found.items()}
-            return [
-                {"name": name, "conversationId": doc.get("conversationId"), "working": bool(doc["open"])}
-                for name, doc in docs.items()
-            ]
+    Args:
+        name: The subagent's name.
+        timeout_s: How many seconds to wait at most.
+    """
+    async with ctx.commit() as tx:
+        _, doc = await _find(tx, ctx.conversation_id, name)
+        child = ctx.conversation(doc["conversationId"])
+    if not await _in_time(child.wait_for_idle(), ctx.sleep(timeout_s)):
+        return f"Subagent {name!r} still works."
+    async with ctx.commit() as tx:
+        _, doc = await _find(tx, ctx.conversation_id, name)
+        return await _collect(tx, doc) or f"Subagent {name!r} has reported everything already."
 
-    made: list[Tool] = [spawn, message, wait, stop, agents]
-    return Extension(name="subagents", tools=made, tasks=[Subagent])
+
+@tool(name="stop_agent", replay="safe")
+async def stop(ctx: ToolContext, name: str) -> str:
+    """Stop a subagent for good, whatever it does.
+
+    Args:
+        name: The subagent's name.
+    """
+    async with ctx.commit() as tx:
+        record, _ = await _find(tx, ctx.conversation_id, name)
+        await tx.abort_task(record.id)
+    return f"Subagent {name!r} is stopped."
+
+
+@tool(name="list_agents", replay="safe")
+async def agents(ctx: ToolContext) -> list[dict[str, Any]]:
+    """List your subagents: their names, and whether they work or wait for you."""
+    async with ctx.commit() as tx:
+        found = await _living(tx, ctx.conversation_id)
+        docs = {name: await tx.doc(SubagentDoc, record.id) for name, record in found.items()}
+        return [
+            {"name": name, "conversationId": doc.get("conversationId"), "working": bool(doc["open"])}
+            for name, doc in docs.items()
+        ]
+
+
+# --- what they share
 
 
 async def _spawned_before(tx: RunTx, ctx: ToolContext) -> bool:

@@ -122,3 +122,19 @@ def test_what_a_summary_costs_counts_towards_the_budget_and_an_exhausted_one_com
             assert (await s.root.budget()).tokens == spent
 
     go(main)
+
+
+def test_an_exhausted_budget_stops_a_compaction_that_somebody_asks_for_before_it_asks_a_model():
+    async def main():
+        async with scene(**small(both(echo))) as s:
+            await fill(s.root, *[400] * 5)
+            before = (await s.root.usage()).total.total_tokens
+            await s.root.set_budget(perdure.Budget(tokens=0))
+            done = await s.root.compact()
+            assert (done.status, done.reason) == ("failed", "budget")
+            assert (await s.root.usage()).total.total_tokens == before
+            assert await s.root.live() == {}
+            await s.root.set_budget(perdure.Budget(tokens=10**9))
+            assert (await s.root.compact()).status == "placed"
+
+    go(main)
