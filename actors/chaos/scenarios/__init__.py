@@ -1,6 +1,7 @@
 """The shipped scenarios, by name: between them they use every kind of transition that an agent's work is made of."""
 
 from ..scenario import Scenario
+from .aborting import Aborting
 from .approval import Approval
 from .compaction import Compaction
 from .fork import Fork
@@ -21,5 +22,6 @@ ALL: tuple[type[Scenario], ...] = (
     Approval,
     PingPong,
     Migration,
+    Aborting,
 )
 SHIPPED: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in ALL}
