@@ -132,20 +132,25 @@ class Conversation(Handle):
         """Take everything so far out of context and begin anew with ``said`` by a user: ``reset`` with something to say."""
         return await self.reset(said, request_id=request_id)
 
-    async def compact(self, instructions: str | None = None) -> Compacted:
+    async def compact(self, instructions: str | None = None, *, request_id: str | None = None) -> Compacted:
         """Have the older part of the context replaced by a summary, and say what became of that.
 
         ``instructions`` say what the summary should pay attention to. What runs is not interrupted, and storage keeps
-        every entry. Cancelling this only ends the waiting. Raises UnknownRecord, InvalidValue, SessionFailed.
+        every entry. Cancelling this only ends the waiting; calling again with the same ``request_id`` waits for the same
+        compaction. Raises UnknownRecord, InvalidValue, RequestIdReused, SessionFailed.
         """
         said = None if instructions is None else text("instructions", instructions)
         core = await self._core()
         await self._exists(core)
-        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+
+        async def start() -> int:
             compactor = self._services.get(Compactor)  # type: ignore[type-abstract]
-            task = await compactor.start(tx, self.id, said)
-        record = cast("TaskRecord", await core.settled(TaskRecord, task.id))
-        write = await core.storage.submission_by_request(self._session, self.id, f"compaction:{task.id}")
+            return (await compactor.start(tx, self.id, said)).id
+
+        async with Commit(core, lambda: Tx(core, self.id)) as tx:
+            task, _ = await once(tx, self.id, request_id, "compact", start)
+        record = cast("TaskRecord", await core.settled(TaskRecord, task))
+        write = await core.storage.submission_by_request(self._session, self.id, f"compaction:{task}")
         entry = None if write is None or write.entry is None else await core.row(EntryRecord, write.entry)
         return compacted(record, write, entry)
 
