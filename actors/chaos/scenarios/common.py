@@ -30,10 +30,10 @@ INTERRUPTED = "was interrupted and may have partially run"
 
 
 class AgentScenario(Scenario):
-    """One session, whose root conversation is an agent that answers by ``brain``, in pieces that take their time."""
+    """One session, whose root conversation is an agent that answers by ``brain``; ``tokens_per_second`` paces it."""
 
     context_window = 200_000
-    tokens_per_second: float | None = 200.0
+    tokens_per_second: float | None = None
 
     def brain(self, request: ModelRequest) -> Any:
         """Answer: a pure function of the request."""

@@ -9,8 +9,8 @@ from ...system import System
 from ..stored import Stored
 from .common import KEY, AgentScenario, asked, check_done, users
 
-PAGES = (1, 1, 1, 2, 1, 1, 1, 1)
-"""Their lengths: the fourth does not fit any more, a later one comes near to that."""
+PAGES = (2, 1, 2, 1, 1, 1)
+"""Their lengths: the third does not fit any more, a later one comes near to that."""
 PAGE = "It was a long day, and there is much to tell of it. " * 60
 
 
@@ -19,7 +19,6 @@ class Compaction(AgentScenario):
 
     name = "compaction"
     context_window = 5_000
-    tokens_per_second = None
 
     @property
     def settings(self) -> Settings:

@@ -15,6 +15,7 @@ class Parallel(AgentScenario):
     """Two looks, a ticket, and a look at nothing."""
 
     name = "parallel"
+    tokens_per_second = 200.0
 
     def __init__(self) -> None:
         super().__init__()

@@ -37,6 +37,7 @@ class Payment(AgentScenario):
     """A customer's agent charges a card by a tool; then a task charges another one."""
 
     name = "payment"
+    tokens_per_second = 200.0
 
     def __init__(self) -> None:
         super().__init__()
