@@ -75,10 +75,14 @@ class ProcessId(msgspec.Struct, frozen=True):
 
 
 class SpillLimits(msgspec.Struct, frozen=True, kw_only=True):
-    """How much output a command may have before all of it goes to a file, too."""
+    """How much output a command may have before all of it goes to a file, too, and how long such files are kept.
+
+    A new one takes away those that nobody has written to for ``keep_s`` seconds (None: none of them).
+    """
 
     max_bytes: int = 50 * 1024
     max_lines: int = 2_000
+    keep_s: float | None = 7 * 86_400.0
 
 
 class CommandResult(msgspec.Struct, frozen=True, kw_only=True):

@@ -210,6 +210,24 @@ def test_long_output_is_spilled_byte_by_byte_while_its_text_is_heard(env, tmp_pa
     assert os.path.dirname(result.spill) == str(tmp_path)
 
 
+def test_a_new_file_takes_away_those_that_are_old_and_nothing_else(env, tmp_path):
+    now = time.time()
+    for name, age in {"pi-output-old.log": 61, "pi-output-new.log": 30, "other.log": 61, "pi-output-x": 61}.items():
+        (tmp_path / name).touch()
+        os.utime(tmp_path / name, (now - age, now - age))
+    (tmp_path / "pi-output-folder.log").mkdir()
+    (tmp_path / "pi-output-link.log").symlink_to(tmp_path / "other.log")
+    os.utime(tmp_path / "pi-output-folder.log", (0, 0))
+    os.utime(tmp_path / "pi-output-link.log", (0, 0), follow_symlinks=False)
+    result, _ = output(env, "echo much", spill=perdure.SpillLimits(max_bytes=1, keep_s=60.0))
+    kept = {"pi-output-new.log", "other.log", "pi-output-x", "pi-output-folder.log", "pi-output-link.log"}
+    assert set(os.listdir(tmp_path)) == kept | {os.path.basename(result.spill)}
+    (tmp_path / "pi-output-old.log").touch()
+    os.utime(tmp_path / "pi-output-old.log", (0, 0))
+    output(env, "echo much", spill=perdure.SpillLimits(max_bytes=1, keep_s=None))
+    assert (tmp_path / "pi-output-old.log").exists()
+
+
 def test_a_command_that_ran_out_of_time_tells_where_its_output_is(tmp_path):
     """EN-39, EN-47"""
     clock = perdure.VirtualClock()
