@@ -22,8 +22,6 @@ SETTINGS = perdure.Settings(
     progress=perdure.ProgressPolicy(partial_interval_ms=20, output_interval_ms=20),
     compaction=perdure.CompactionPolicy(reserve_tokens=2_000, background_tokens=1_000, keep_recent_tokens=50),
 )
-FORKS = perdure.Doc("stress.forks", scope="session")
-"""Forks by the request that made them."""
 
 
 # --- the agent
@@ -70,19 +68,21 @@ class Host:
     async def work(self):
         self.session = await self.system.session(self.key)
         root = await self.session.root(agent=AGENT)
+        forks = []
         for job in range(JOBS):
             audit = await self._send(root, f"audit {self.key}-{job}")
             steer = await self._send(root, f"also-{job}", when_busy="steer")
             more = await self._send(root, f"next-{job}")
             note = await self._note(root, f"note-{job}")
             fork = await self._fork(root, f"fork-{job}", at=audit)
+            forks.append(fork)
             await self._send(fork, f"audit {self.key}-fork-{job}")
             for one in (steer, more, note):
                 await self._settled(one)
             if job == 0:
-                self._tell("compacted", status=(await root.compact()).status)
+                self._tell("compacted", status=(await root.compact(request_id="compact")).status)
         await self._settled(await root.reset("begin anew", request_id="reset"))
-        for conversation in [root, *[await self.session.conversation(fork) for fork in (await self._forks()).values()]]:
+        for conversation in [root, *forks]:
             await conversation.wait_for_idle(background=True)
 
     def _tell(self, what, **facts):
@@ -103,21 +103,12 @@ class Host:
         answer = settled.answer and settled.answer.text
         self._tell("settled", id=submission.id, status=settled.status, answer=answer)
 
-    async def _forks(self):
-        return dict(await self.session.snapshot(FORKS) or {})
-
     async def _fork(self, root, request, at):
-        """Fork at an input, which must have been placed, with a receipt in the same commit."""
-        forks = await self._forks()
-        if request not in forks:
-            await self._settled(at)
-            entry = (await at.status()).entry
-            async with root.commit() as tx:
-                record = await tx.fork(at=entry)
-                (await tx.doc(FORKS))[request] = record.id
-            forks = {request: record.id}
-        self._tell("forked", request=request, id=forks[request])
-        return await self.session.conversation(forks[request])
+        """Fork at an input, once it is settled."""
+        await self._settled(at)
+        fork = await root.fork((await at.status()).entry, request_id=request)
+        self._tell("forked", request=request, id=fork.id)
+        return fork
 
 
 async def work(system, said):
@@ -170,7 +161,7 @@ def _entries(stored):
 def _check_transcript(stored, conversation):
     """Each input and each result is there at most once, and nobody works in a place that belongs to nobody."""
     entries = stored.entries[conversation.id]
-    own = [one for one in entries if one.conversation_id == conversation.id and one.kind != "pi.compaction"]
+    own = [one for one in entries if one.conversation_id == conversation.id]
     said = scenario.messages(own)
     _check_once([plain_text(message.content) for message in said if isinstance(message, UserMessage)])
     _check_once([message.tool_call_id for message in said if isinstance(message, ToolResultMessage)])
