@@ -17,7 +17,7 @@ from ...storage.records import JsonObject, TaskRecord, Terminal
 from ..conversation.settings import Settings
 from ..session.arguments import name, plain
 from ..session.errors import InvalidValue
-from ..task.definition import Task
+from ..task.definition import Definitions, Task
 from ..task.run import Run
 from ..task.tx import RunTx
 from .asking import agent_of
@@ -48,10 +48,9 @@ class _Wanted:
 class NestedCalls:
     """The calls that one execution of a tool makes; an execution that runs ``again`` finds those made earlier, by key."""
 
-    def __init__(self, run: Run[Any], call_id: str, task: type[Task[Any, Any]], *, again: bool) -> None:
+    def __init__(self, run: Run[Any], call_id: str, *, again: bool) -> None:
         self._run = run
         self._call_id = call_id
-        self._task = task
         self._made: dict[str, int] | None = None if again else {}
         self._count = 0
         self._queue: deque[_Wanted] = deque()
@@ -132,7 +131,13 @@ class NestedCalls:
         tool = agent.unasked(one.tool)
         replay = None if tool is None else tool.replay
         given = ToolInput(assistant=None, call_id=one.call_id, name=one.tool, arguments=one.arguments, replay=replay)
-        return (await tx.create_task(self._task, given, owner=self._run.id)).id
+        return (await tx.create_task(self._kind(), given, owner=self._run.id)).id
+
+    def _kind(self) -> type[Task[Any, Any]]:
+        """Give the definition of tool calls, which is always there."""
+        definition = self._run.service(Definitions).get(KIND)
+        assert definition is not None
+        return type(definition)
 
     async def _before(self) -> dict[str, int]:
         """Find what earlier executions have made: tasks of this one's, newer than it."""
