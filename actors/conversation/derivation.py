@@ -51,6 +51,12 @@ def derive(seen: Seen, view: JsonObject, publication: Publication) -> tuple[Seen
     return Seen(view, publication.seq, step.turn), found
 
 
+def follow(seen: Seen, view: JsonObject, publication: Publication) -> Seen:
+    """Give what ``derive`` would have told, when nobody listens."""
+    step = _Step(seen, view, publication)
+    return Seen(view, publication.seq, step.next_turn())
+
+
 class _Step:
     """One commit: ``was`` and ``now`` are ``pi.live`` before and after it."""
 
@@ -61,13 +67,20 @@ class _Step:
         self._was, self._now = _live(seen.view), _live(view)
         self._entries = [one for one in publication.entries if one.conversation_id == self._id]
         self._tasks = [one for one in publication.tasks if one.conversation_id == self._id]
+        self.turn = seen.turn
+
+    def next_turn(self) -> int | None:
+        """Say which turn goes on after the commit."""
+        run, before = self._now.get("run"), self._was.get("run", {})
+        if run is not None and run["taskId"] != before.get("taskId"):
+            return int(run["taskId"])
+        return None if self.turn is not None and self._turn_is_over() else self.turn
+
+    def events(self) -> Iterator[e.AgentEvent]:
         self._slots = {slot["callId"]: slot for slot in self._was.get("tools", ())}
         self._later = {slot["callId"]: slot for slot in self._now.get("tools", ())}
         self._ended: set[str] = set()
         """Calls whose end has been told."""
-        self.turn = seen.turn
-
-    def events(self) -> Iterator[e.AgentEvent]:
         yield from self._tool_starts()
         yield from self._progress()
         yield from self._waits()

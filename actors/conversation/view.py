@@ -20,7 +20,7 @@ from ..session.publication import Publication
 from ..session.read import still
 from .builtin import BUILT_IN
 from .context import active_range
-from .derivation import Seen, begin, derive
+from .derivation import Seen, begin, derive, follow
 from .events import AgentEvent
 from .transcripts import Transcripts
 
@@ -108,11 +108,18 @@ class Mount:
         """Move the view on by one commit."""
         ops = view_ops(self._id, self._active(publication), publication)
         value = apply_immutable(self._seen.view, ops) if ops else self._seen.view
-        self._seen, events = derive(self._seen, value, publication)
+        events = self._tell(value, publication)
         if ops:
             _push(self.watches, value, ops)
         if events:
             _push(self._streams, value, events)
+
+    def _tell(self, value: JsonObject, publication: Publication) -> list[AgentEvent]:
+        if not self._streams:
+            self._seen = follow(self._seen, value, publication)
+            return []
+        self._seen, events = derive(self._seen, value, publication)
+        return events
 
     def _active(self, publication: Publication) -> list[EntryRecord]:
         """Give the active entries, made anew from the view if they rest and the commit has more of them."""

@@ -4,6 +4,7 @@ A generation feeds every event in and, a few times a second, asks what has chang
 that. Asking costs time in proportion to the message, feeding a few characters costs next to nothing.
 """
 
+from collections.abc import Container, Iterable
 from typing import Any, TypeAlias
 
 import msgspec
@@ -79,7 +80,9 @@ class Partial:
         """What changed since the last call; the first call gives the whole message, at the empty path."""
         new = to_json(self.message())
         old, self._shown = self._shown, new
-        return [Replaced((), new)] if old is None else _diff(old, new, ())
+        if old is None:
+            return [Replaced((), new)]
+        return [] if old == new else _diff(old, new, ())
 
 
 def interrupted(message: AssistantMessage) -> AssistantMessage:
@@ -149,16 +152,20 @@ def _unfinished(call: ToolCall) -> ToolCall:
 
 
 def _diff(old: Any, new: Any, path: Path) -> list[Change]:
-    if old == new:
-        return []
     if isinstance(old, str) and isinstance(new, str) and new.startswith(old):
         return [Appended(path, new[len(old) :])]
     if isinstance(old, dict) and isinstance(new, dict) and old.keys() <= new.keys():
-        return [change for key in new for change in _item_diff(old, key in old, key, new[key], path)]
+        return _diff_items(old, old.keys(), new.items(), path)
     if isinstance(old, list) and isinstance(new, list) and len(old) <= len(new):
-        return [change for i, item in enumerate(new) for change in _item_diff(old, i < len(old), i, item, path)]
+        return _diff_items(old, range(len(old)), enumerate(new), path)
     return [Replaced(path, new)]
 
 
-def _item_diff(old: Any, known: bool, key: str | int, new: Any, path: Path) -> list[Change]:
-    return _diff(old[key], new, (*path, key)) if known else [Replaced((*path, key), new)]
+def _diff_items(old: Any, known: Container[str | int], new: Iterable[tuple[str | int, Any]], path: Path) -> list[Change]:
+    changes: list[Change] = []
+    for key, value in new:
+        if key not in known:
+            changes.append(Replaced((*path, key), value))
+        elif value != old[key]:  # few fields of a message change while it streams
+            changes += _diff(old[key], value, (*path, key))
+    return changes

@@ -3,6 +3,8 @@ import json
 
 import perdure
 import pytest
+from perdure.actors.conversation import view as views
+from perdure.actors.conversation.derivation import derive, follow
 from perdure.actors.conversation.view import Mounts
 from perdure.actors.models import Pause, UserMessage, call, error_info, plain_text, text
 from perdure.actors.models.messages import Thinking
@@ -25,6 +27,18 @@ from perdure.storage.records import Faulted, OutcomeError
 from .support import Faults, answering, calling, echo, go, history, quiet, scene, seen
 from .test_inbox import Work
 from .test_replica_process import live_on, moody_scene
+
+
+@pytest.fixture(autouse=True)
+def _following(monkeypatch):
+    """Whatever a test of this file tells of, somebody who does not listen would be at the same point afterwards."""
+
+    def derive_and_follow(seen, view, publication):
+        told = derive(seen, view, publication)
+        assert follow(seen, view, publication) == told[0]
+        return told
+
+    monkeypatch.setattr(views, "derive", derive_and_follow)
 
 
 def name(event):
