@@ -27,6 +27,7 @@ from ..storage.sqlite import SqliteStorage
 from ..supervisors.restart import Exit
 from .agent.calls import CallDesk
 from .agent.compaction import AgentCompactor, Compaction
+from .agent.cutoff import Leftovers
 from .agent.generation import Generation, GenerationRunner
 from .agent.registry import Extension, Registry
 from .agent.tooltask import ToolTask
@@ -57,6 +58,7 @@ from .task.inspection import SessionFigures, figures, restarts_by_session
 from .task.ref import tell_task
 from .task.spans import span_of
 from .task.standing import Standing, standing
+from .tools.places import LocalLeftovers
 
 log = structlog.get_logger("perdure.system")
 
@@ -152,6 +154,7 @@ class System:
         self.services.provide(Runner, GenerationRunner())  # type: ignore[type-abstract]
         self.services.provide(Calls, CallDesk())  # type: ignore[type-abstract]
         self.services.provide(Compactor, AgentCompactor())  # type: ignore[type-abstract]
+        self.services.provide(Leftovers, LocalLeftovers())  # type: ignore[type-abstract]
         self.services.provide(Directory, self)  # type: ignore[type-abstract]
         self.registry.build_in((Generation, ToolTask, Compaction))
 

@@ -12,6 +12,7 @@ import msgspec
 from ..agent.toolcontext import ToolContext
 from ..session.documents import Doc
 from .environment import Environment, ProcessId
+from .local import LocalEnvironment
 
 
 class Place(Protocol):
@@ -60,3 +61,11 @@ async def end_processes(ctx: ToolContext, where: Environment | EnvironmentOf) ->
         await environment.end(msgspec.convert(one, ProcessId))
     async with ctx.commit() as tx:
         (await tx.doc(ProcessesDoc, ctx.task_id))["running"] = []
+
+
+class LocalLeftovers:
+    """Ends the processes on this machine of calls whose tool is no longer installed (see ``agent.cutoff.Leftovers``)."""
+
+    async def clean_up(self, context: ToolContext) -> None:
+        """End them. Those of another machine are never taken for some of this one."""
+        await end_processes(context, LocalEnvironment())

@@ -11,7 +11,7 @@ import perdure
 import pytest
 from perdure.actors.tools.processes import kill_bearers, started_at
 
-from ..conversation.support import go
+from ..conversation.support import go, scene
 from .desk import desk, results, said
 from .processes import alive, pid_in, until
 
@@ -67,6 +67,24 @@ def test_when_a_daemon_has_died_its_next_life_leaves_no_process_and_an_interrupt
     assert "Tool bash was interrupted and may have partially run" in said(result)
     assert result.is_error
     go(lambda: until(lambda: not any(map(alive, pids))))
+
+
+def test_no_process_is_left_when_the_next_life_has_no_coding_tools(tmp_path):
+    """B098"""
+    with daemon(tmp_path, SLEEP) as process:
+        process.kill()
+        process.wait()
+    leader = pid_in(tmp_path / "leader")
+    assert alive(leader)
+
+    async def main():
+        async with scene(lambda request: "reported", storage=perdure.SqliteStorage(tmp_path / "s.db")) as s:
+            await s.root.wait_for_idle()
+            [result] = await results(s.root)
+            assert "Tool bash was interrupted" in said(result)
+        await until(lambda: not alive(leader))
+
+    go(main, within=100)
 
 
 def test_a_process_that_has_the_pid_of_one_that_is_gone_is_spared(tmp_path):
