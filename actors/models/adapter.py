@@ -148,9 +148,10 @@ async def _rest(answer: Accumulator, raw_events: AsyncIterator[Any]) -> AsyncGen
 
     Nothing that goes wrong here can spoil the answer.
     """
+    until = asyncio.get_running_loop().time() + _GRACE_S
     with suppress(Exception):
         while True:
-            async with asyncio.timeout(_GRACE_S):
+            async with asyncio.timeout_at(until):
                 raw = await anext(raw_events, None)
             if raw is None:
                 return

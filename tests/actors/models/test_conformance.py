@@ -77,6 +77,10 @@ class Anthropic:
         """The end of an answer that the provider has stopped."""
         return messages_api.message_end("refusal")
 
+    def chatter(self):
+        """An event that says nothing new behind a complete answer."""
+        return messages_api.message_end("end_turn")[0]
+
     def error_body(self, kind, message):
         return {"type": "error", "error": {"type": kind, "message": message}}
 
@@ -141,6 +145,10 @@ class Chat:
         """The end of an answer that the provider has stopped."""
         return chat_api.chat_end("content_filter")
 
+    def chatter(self):
+        """An event that says nothing new behind a complete answer."""
+        return chat_api.chunk({})
+
     def error_body(self, kind, message):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
 
@@ -198,6 +206,10 @@ class Responses:
     def refusal(self):
         """The end of an answer that the provider has stopped."""
         return [responses_api.response_end([], status="incomplete", incomplete_details={"reason": "content_filter"})]
+
+    def chatter(self):
+        """An event that says nothing new behind a complete answer."""
+        return responses_api.event("response.in_progress", response={})
 
     def error_body(self, kind, message):
         return {"error": {"message": message, "type": kind, "param": None, "code": None}}
@@ -468,6 +480,13 @@ def test_the_whole_answer_has_a_time_limit(dialect, sent):
 
 
 # Cancelling, loops
+
+
+def test_a_server_that_goes_on_after_a_complete_answer_holds_nobody_up(dialect):
+    steps = dialect.steps(text("All said."))
+    ended = steps[:-1] if isinstance(dialect, Chat) else steps
+    _, message, _ = answer(dialect, Reply(steps=[*ended, Drip(piece=dialect.chatter())]))
+    assert (message.stop_reason, answer_text(message)) == ("stop", "All said.")
 
 
 @pytest.mark.parametrize("started", [False, True])
