@@ -85,6 +85,29 @@ def test_small_commits_stay_small_on_disk(tmp_path):  # ST-67
     assert path.stat().st_size < 2**20
 
 
+def test_what_a_base_reclaims_makes_room_for_the_entries_of_its_own_commit(tmp_path):
+    """An answer's partials give their pages to its entry, so the file holds the text once, not twice."""
+    path = tmp_path / "s.db"
+
+    def pages():
+        connection = sqlite3.connect(path)
+        (number,) = connection.execute("PRAGMA page_count").fetchone()
+        connection.close()
+        return number
+
+    async def body(rig):
+        doc = rig.id()
+        await rig.commit(conversation(rig.id()), document(doc, {"text": ""}))
+        for _ in range(100):
+            await rig.commit(delta(doc, ["a", ["text"], "x" * 400]))
+        before = pages()
+        answer = EntryRecord(id=rig.id(), conversation_id=1, kind="pi.assistant", data="x" * 100 * 400)
+        await rig.commit(answer, base(doc, {}))
+        assert pages() == before
+
+    with_store(path, body)
+
+
 def test_a_long_conversation_of_long_results_takes_hardly_more_than_its_payload(tmp_path):  # B011
     path = tmp_path / "s.db"
     sizes = []
