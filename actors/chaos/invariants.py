@@ -254,6 +254,24 @@ def results_tell_what_happened(stored: Stored, trace: Trace) -> Iterator[Violati
                     yield Violation("P6", f"{key}: call of task {task.id} has a result, but no execution has ended")
 
 
+def calls_are_answered_once(stored: Stored, trace: Trace) -> Iterator[Violation]:
+    """P9: a tool call has one result entry, however often it was tried."""
+    for key, session in stored.items():
+        entries = session.own_entries().values()
+        results = Counter(
+            one.by_task_id for one in entries if one.kind == "pi.tool-result" and _of_a_call(session, one)
+        )
+        for task, count in results.items():
+            if count > 1:
+                yield Violation("P9", f"{key}: the call of task {task} has {count} results")
+
+
+def _of_a_call(session: StoredSession, entry: EntryRecord) -> bool:
+    """Whether a result was written by its call's own task: a generation answers several calls that never ran."""
+    task = session.tasks.get(entry.by_task_id or 0)
+    return task is not None and task.kind == TOOL
+
+
 # --- P7: ownership
 
 
@@ -486,6 +504,7 @@ INVARIANTS: tuple[Invariant, ...] = (
     intent_comes_first,
     unsafe_effects_happen_once,
     results_tell_what_happened,
+    calls_are_answered_once,
     no_work_is_orphaned,
     owners_outlive_their_work,
     nothing_is_forgotten,

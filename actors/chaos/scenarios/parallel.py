@@ -30,7 +30,12 @@ class Parallel(AgentScenario):
         if told(request):
             return f"{len(told(request))} results"
         looks = [call("look", place=place) for place in ("attic", "cellar", "nowhere")]
-        return ["I shall look around and file a ticket. ", *looks, call("file_ticket", text="a barrel leaks"), call("stamp")]
+        return [
+            "I shall look around and file a ticket. ",
+            *looks,
+            call("file_ticket", text="a barrel leaks"),
+            call("stamp"),
+        ]
 
     def tools(self) -> Iterable[Tool]:
         """A safe one, one that must not run twice, and one that changes."""

@@ -1,7 +1,7 @@
 """The payment sandwich: intent, effect, outcome, each durable before the next. An unsafe tool, and a task with a key.
 
 The tool keeps what it is about to do as a memo and charges; after a crash it is not run again. The task fixes its key in
-one phase and charges in the next: it may charge again, and the bank knows the key.
+one phase and charges in the next: it may charge again, and the bank knows the key, a part of which is a memo.
 """
 
 from collections.abc import Iterable
@@ -43,6 +43,7 @@ class Payment(AgentScenario):
         super().__init__()
         self.bank = Bank()
         self.shop = Bank()
+        self.tries = 0
 
     def brain(self, request: ModelRequest) -> Any:
         """Charge, then say what has become of it."""
@@ -78,8 +79,10 @@ class Payment(AgentScenario):
                 await run.goto(self.Charge(key=f"{run.session}/{run.id}/{len(scenario.shop.requests)}"))
 
             async def charge(self, run: Run[int], state: Charge) -> None:
+                scenario.tries += 1
+                first = await run.memo("try", scenario.tries)
                 async with scenario.outside("shop", run):
-                    receipt = scenario.shop.charge(state.key, run.input)
+                    receipt = scenario.shop.charge(f"{state.key}/{first}", run.input)
                 await run.complete(receipt)
 
         self.order = Order
