@@ -6,10 +6,17 @@
     StorageConformance    the suite that every storage backend has to pass; extend it, and pytest runs it
     ProtocolServer        a real HTTP server that plays a provider's protocol, faults included
     request_problems      what a strict provider would refuse a request for
+    Scenario, explore     crash your own work at every point of it; ``python -m perdure.testing`` does so, too
+    check, Trace          what must hold of every run, over its store and what it has shown
 
 A face of the rooms in which these live.
 """
 
+from .actors.chaos.explorer import Exploration, Failure, explore, replay
+from .actors.chaos.invariants import Violation, check
+from .actors.chaos.scenario import Scenario
+from .actors.chaos.stored import Stored, StoredSession, read_store
+from .actors.chaos.trace import Trace
 from .actors.models import ScriptedModel
 from .actors.models.testing import Cut, ProtocolServer, Reply, Request, Silence
 from .actors.models.testing_requests import request_problems
@@ -19,13 +26,29 @@ from .storage.faulty import FaultyStorage
 
 __all__ = [
     "Cut",
+    "Exploration",
+    "Failure",
     "FaultyStorage",
     "ProtocolServer",
     "Reply",
     "Request",
+    "Scenario",
     "ScriptedModel",
     "Silence",
     "StorageConformance",
+    "Stored",
+    "StoredSession",
+    "Trace",
+    "Violation",
     "VirtualClock",
+    "check",
+    "explore",
+    "read_store",
+    "replay",
     "request_problems",
 ]
+
+if __name__ == "__main__":
+    from .actors.chaos.commands import app
+
+    app()

@@ -4,18 +4,22 @@
     print(found)
     found.check()
 
-Everything is done one run after another in this process, each on a loop of its own, on virtual time. Proved by tests/actors/chaos/test_explorer.py.
+Everything is done one run after another in this process, each on a loop of its own, on virtual time.
+Proved by tests/actors/chaos/test_explorer.py.
 """
 
 import asyncio
+import logging
 import random
 import shlex
 import tempfile
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 
 import msgspec
+import structlog
 
 from .backends import BackendName, make_backend
 from .invariants import Violation
@@ -140,7 +144,8 @@ class _Explorer:
         for _ in range(ATTEMPTS):
             self._runs += 1
             backend = make_backend(self._backend, self._directory / f"run-{self._runs}")
-            report = asyncio.run(perform(self._scenario(), backend, crashes))
+            with _quietly():
+                report = asyncio.run(perform(self._scenario(), backend, crashes))
             if report.crashed == len(crashes):
                 break
         return report
@@ -148,6 +153,17 @@ class _Explorer:
     def _failure(self, crashes: Iterable[Crash], report: Report) -> Failure:
         said = [str(crash) for crash in crashes]
         return Failure(reference(self._scenario), self._backend, said, self._seed, report.violations)
+
+
+@contextmanager
+def _quietly() -> Iterator[None]:
+    """Log nothing meanwhile: crashes by the hundred are no news, and what is wrong is reported."""
+    configured = structlog.get_config()
+    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    try:
+        yield
+    finally:
+        structlog.configure(**configured)
 
 
 def _distinct(reached: Iterable[Reached]) -> list[Reached]:
