@@ -11,13 +11,16 @@ import typer
 
 from ...chord import PerdureError
 from ...storage.errors import SchemaTooNew, StorageCorrupt, StorageError
+from ...storage.records import ROOT_CONVERSATION_ID
 from ...storage.sqlite_reader import SqliteReader
-from . import approvals, picture, screen, serving
+from ..conversation.export import ExportFormat
+from ..session.errors import UnknownRecord
+from . import approvals, picture, screen, serving, transcript
 
 EXIT: dict[type[StorageError], int] = {StorageCorrupt: 4, SchemaTooNew: 5}
 """1 any other trouble with the store, 2 wrong usage, 3 no such file, 4 damaged or not a store, 5 newer schema,
-6 no such session, 7 no such call waits, 8 the call refused the decision."""
-NO_FILE, NO_SESSION, NO_CALL, REFUSED = 3, 6, 7, 8
+6 no such session, 7 no such call waits, 8 the call refused the decision, 9 no such conversation."""
+NO_FILE, NO_SESSION, NO_CALL, REFUSED, NO_CONVERSATION = 3, 6, 7, 8, 9
 
 Show = Callable[[picture.Store, Any], None]
 StoreFile = Annotated[Path, typer.Argument(metavar="FILE", help="The store's SQLite file.")]
@@ -27,6 +30,7 @@ InConversation = Annotated[
     int | None, typer.Option("--conversation", help="The conversation, if several have such a call.")
 ]
 Hash = Annotated[str | None, typer.Option("--hash", help="Decide only if the arguments have this hash.")]
+ConversationId = Annotated[int, typer.Argument(metavar="[CONVERSATION]", help="The conversation's id.")]
 AsJson = Annotated[bool, typer.Option("--json", help="Print JSON.")]
 
 app = typer.Typer(
@@ -58,6 +62,35 @@ def inspect(
     if found is None:
         _end(NO_SESSION, f"{file} has no session {session!r}")
     _print(found, screen.show_sessions, json=json)
+
+
+@app.command()
+def show(
+    file: StoreFile,
+    session: SessionKey,
+    conversation: ConversationId = ROOT_CONVERSATION_ID,
+    *,
+    follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until Ctrl-C.")] = False,
+) -> None:
+    """Print a conversation; with --follow, what its owner writes meanwhile, on a terminal as it streams."""
+    _check(file, session)
+    try:
+        _told(transcript.show(file, session, conversation, follow=follow))
+    except KeyboardInterrupt:
+        raise typer.Exit from None
+
+
+@app.command()
+def export(
+    file: StoreFile,
+    session: SessionKey,
+    conversation: ConversationId = ROOT_CONVERSATION_ID,
+    *,
+    format: Annotated[ExportFormat, typer.Option(help="JSON lines for programs, Markdown for people.")] = "jsonl",
+) -> None:
+    """Write a conversation's whole history to the output, however long it is."""
+    _check(file, session)
+    _told(transcript.export(file, session, conversation, format))
 
 
 @app.command()
@@ -147,6 +180,21 @@ def _decide(
         _end(REFUSED, f"refused: {answer.error}")
     else:
         typer.echo("approved" if verdict == "approve" else "denied")
+
+
+def _check(file: Path, session: str) -> None:
+    if _read(file, lambda reader: reader.session(session)) is None:
+        _end(NO_SESSION, f"{file} has no session {session!r}")
+
+
+def _told(telling: Coroutine[Any, Any, None]) -> None:
+    """Write a transcript; what cannot be read ends the process with its exit code."""
+    try:
+        asyncio.run(telling)
+    except UnknownRecord as error:
+        _end(NO_CONVERSATION, str(error))
+    except StorageError as error:
+        _end(EXIT.get(type(error), 1), str(error))
 
 
 def _read(file: Path, look: Callable[[SqliteReader], Coroutine[Any, Any, Any]]) -> Any:

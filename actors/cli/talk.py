@@ -85,12 +85,17 @@ def busy(view: JsonObject) -> bool:
 def going_on(view: JsonObject, line: str, notice: str, console: Console) -> RenderableType:
     """Show what streams and runs, what is queued, and the line that is being written; never more than a screen."""
     live = view["docs"]["pi.live"]
-    parts: list[RenderableType] = [*_streaming(live, console), *_tools(live)]
+    parts: list[RenderableType] = [running(live, console)]
     parts += [Text(f"queued: {plain(_text(item['content']))[:80]}", "dim") for item in _queued(view)[:3]]
     if notice:
         parts.append(Text(plain(notice), "red"))
     parts.append(_prompt(view, line, console))
     return Group(*parts)
+
+
+def running(live: JsonObject, console: Console) -> Group:
+    """Show what streams and what tools say, as ``pi.live`` has it."""
+    return Group(*_streaming(live, console), *_tools(live))
 
 
 def _queued(view: JsonObject) -> list[JsonObject]:

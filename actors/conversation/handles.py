@@ -5,7 +5,7 @@ Compare by id. Proved by tests/actors/conversation/test_handles.py.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Iterator, Sequence
 from functools import partial
 from typing import Any, Literal, cast
 
@@ -37,6 +37,7 @@ from .calls import Calls
 from .choice import Agent, configure
 from .compaction import Compacted, Compactor, compacted
 from .context import ContextView
+from .export import ExportFormat, exported
 from .inbox import (
     UserInput,
     WhenBusy,
@@ -286,6 +287,16 @@ class Conversation(Handle):
             await visible_entry(core, self.id, whole("at, an entry's id,", at))
         query = EntryQuery(conversation_id=self.id, max_entry_id=at, order=order)
         return await core.storage.scan_entries(core.key, query, limit, cursor)
+
+    async def export(self, format: ExportFormat = "jsonl") -> AsyncIterator[str]:
+        """Give the whole history as text, piece by piece: ``async for piece in conversation.export("markdown")``.
+
+        See ``export`` for the formats. Raises UnknownRecord, InvalidValue.
+        """
+        core = await self._core()
+        await core.drained()
+        async for piece in exported(core.storage, core.key, self.id, format):
+            yield piece
 
     async def usage(self, *, subtree: bool = False) -> UsageReport:
         """Sum up what the conversation has spent; with ``subtree``, its subagents, and theirs, too."""

@@ -178,7 +178,7 @@ def refused(*arguments: object) -> tuple[int, str]:
 def test_the_readme_mentions_every_command_and_the_help_explains_it():
     readme = (Path(perdure.__file__).parent / "README.md").read_text()
     names = [one.name or one.callback.__name__ for one in app.registered_commands]
-    assert names == ["sessions", "inspect", "approve", "deny", "serve", "chat"]
+    assert names == ["sessions", "inspect", "show", "export", "approve", "deny", "serve", "chat"]
     for name in names:
         assert f"perdure {name} " in readme
         assert "FILE" in CliRunner().invoke(app, [name, "--help"]).stdout
