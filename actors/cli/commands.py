@@ -15,7 +15,7 @@ from ...storage.records import ROOT_CONVERSATION_ID
 from ...storage.sqlite_reader import SqliteReader
 from ..conversation.export import ExportFormat
 from ..session.errors import UnknownRecord
-from . import approvals, picture, screen, serving, transcript
+from . import approvals, picture, screen, serving
 
 EXIT: dict[type[StorageError], int] = {StorageCorrupt: 4, SchemaTooNew: 5}
 """1 any other trouble with the store, 2 wrong usage, 3 no such file, 4 damaged or not a store, 5 newer schema,
@@ -73,6 +73,8 @@ def show(
     follow: Annotated[bool, typer.Option("--follow", "-f", help="Go on as it grows, until Ctrl-C.")] = False,
 ) -> None:
     """Print a conversation; with --follow, what its owner writes meanwhile, on a terminal as it streams."""
+    from . import transcript
+
     _check(file, session)
     try:
         _told(transcript.show(file, session, conversation, follow=follow))
@@ -89,6 +91,8 @@ def export(
     format: Annotated[ExportFormat, typer.Option(help="JSON lines for programs, Markdown for people.")] = "jsonl",
 ) -> None:
     """Write a conversation's whole history to the output, however long it is."""
+    from . import transcript
+
     _check(file, session)
     _told(transcript.export(file, session, conversation, format))
 
