@@ -7,7 +7,8 @@ below in vain. Only a kill between that commit and the export loses one. What li
 is an ordinary span, and is made again when the work is.
 
 Nothing here imports OpenTelemetry: a host that has configured a tracer provider has done so. Without one, every function
-costs a look-up and gives None. Proved by tests/actors/agent/test_tracing.py.
+costs a look-up and gives None. What a provider raises is reported, and ends nothing. Proved by
+tests/actors/agent/test_tracing.py.
 """
 
 import sys
@@ -18,6 +19,9 @@ from hashlib import blake2b
 from typing import Any
 
 import msgspec
+import structlog
+
+log = structlog.get_logger("perdure.session")
 
 SCOPE = "perdure"
 NONE = "0" * 16
@@ -80,8 +84,16 @@ def here() -> str | None:
     current = _api().get_current_span().get_span_context()
     if current.is_valid:
         return _traceparent(current.trace_id, f"{current.span_id:016x}", current.trace_flags)
-    unused = found.start_span("trace").get_span_context()  # the provider's own trace id, and whether it is sampled
+    unused = _new_trace(found)
+    if unused is None:
+        return None
     return _traceparent(unused.trace_id, NONE, unused.trace_flags)
+
+
+def _new_trace(found: Any) -> Any:
+    """Have the provider begin a trace: its id, and whether it is sampled. The span itself is never ended."""
+    with _quietly("trace"):
+        return found.start_span("trace").get_span_context()
 
 
 def below(above: str, *what: object) -> str:
@@ -108,8 +120,12 @@ def under(place: str | None) -> Iterator[None]:
 def emit(span: EndedSpan) -> None:
     """Make a span of work that has ended."""
     found = tracer()
-    if found is None or not _flags(span.place) & 1:
-        return
+    if found is not None and _flags(span.place) & 1:
+        with _quietly(span.name):
+            _emit(found, span)
+
+
+def _emit(found: Any, span: EndedSpan) -> None:
     _, trace_id, span_id, _ = span.place.split("-")
     token = _ids.set((int(trace_id, 16), int(span_id, 16)))
     try:
@@ -130,9 +146,32 @@ def client_span(name: str, attributes: Mapping[str, Any]) -> Iterator[Any]:
     if found is None:
         yield None
         return
-    kind = _api().SpanKind.CLIENT
-    with found.start_as_current_span(name, kind=kind, attributes=attributes, record_exception=False) as span:
+    span: Any = None
+    with _quietly(name):
+        span = found.start_span(name, kind=_api().SpanKind.CLIENT, attributes=attributes)
+    if span is None:
+        yield None
+        return
+    context: Any = sys.modules["opentelemetry.context"]
+    token = context.attach(_api().set_span_in_context(span))
+    try:
         yield span
+    except BaseException as error:
+        failed(span, type(error).__name__)
+        raise
+    finally:
+        context.detach(token)
+        with _quietly(name):
+            span.end()
+
+
+@contextmanager
+def _quietly(span: str) -> Iterator[None]:
+    """Report what a provider raises: what is traced matters more."""
+    try:
+        yield
+    except Exception:
+        log.exception("tracing_failed", span=span)
 
 
 def failed(span: Any, error: str) -> None:

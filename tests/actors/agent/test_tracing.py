@@ -9,13 +9,15 @@ from contextlib import contextmanager
 
 import opentelemetry.trace as api
 import perdure
-from opentelemetry.sdk.trace import TracerProvider
+import pytest
+from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
 from opentelemetry.semconv._incubating.attributes import error_attributes, gen_ai_attributes
 from perdure.actors.models import call, error_info
 from perdure.actors.session import tracing
+from structlog.testing import capture_logs
 
 from ..conversation.support import answering, echo, go, scene
 from .compacting import SUMMARY, both, fill, small
@@ -157,6 +159,26 @@ def test_what_is_not_sampled_is_not_exported_and_nothing_suffers(monkeypatch):
     with traced(monkeypatch, sampler=ALWAYS_OFF) as finished:
         go(main)
         assert not finished()
+
+
+@pytest.mark.parametrize("broken", ["on_start", "on_end"])
+def test_a_provider_that_raises_ends_nothing(monkeypatch, broken):
+    class Broken(SpanProcessor):
+        pass
+
+    def fail(self, *_, **__):
+        raise RuntimeError("no collector")
+
+    async def main():
+        async with scene(answering([call("add", a=1, b=2)], "3"), tools=[add]) as s:
+            for _ in range(2):
+                assert (await s.ask("x")).text == "3"
+
+    setattr(Broken, broken, fail)
+    with traced(monkeypatch), capture_logs() as logs:
+        api.get_tracer_provider().add_span_processor(Broken())
+        go(main)
+    assert {log["event"] for log in logs if log["log_level"] != "debug"} == {"tracing_failed"}
 
 
 def test_without_a_provider_nothing_is_stored(monkeypatch):
