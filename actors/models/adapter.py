@@ -7,7 +7,7 @@ off, since whoever asks keeps them durably.
 
 import asyncio
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Iterator, Mapping
 from contextlib import aclosing, suppress
 from typing import Any, Protocol, TypeVar
 
@@ -82,12 +82,13 @@ class SdkModel(ABC):
             message = answer.message()
         except Exception as error:  # noqa: BLE001  (no failure may leave the stream in any other way than as its end)
             message = answer.failed(from_exception(error, now=self._clock.now()))
-        yield Done(self._final(replace(message, duration_ms=self._clock.now() - blank.timestamp)))
+        yield Done(self._final(replace(message, duration_ms=self._clock.now() - blank.timestamp), request.headers))
 
-    def _final(self, message: AssistantMessage) -> AssistantMessage:
+    def _final(self, message: AssistantMessage, headers: Mapping[str, str]) -> AssistantMessage:
         """Price a message, and make it fit to be stored: valid, and without credentials in what is said of a failure."""
         if message.error is not None:
-            message = replace(message, error=replace(message.error, message=self._clients.hide(message.error.message)))
+            said = self._clients.hide(message.error.message, headers.values())
+            message = replace(message, error=replace(message.error, message=said))
         return fit(priced(message))
 
     async def aclose(self) -> None:

@@ -38,10 +38,14 @@ class Clients:
             client = self._clients.setdefault(loop, await asyncio.to_thread(self._build))
         return client
 
-    def hide(self, text: str) -> str:
-        """Take credentials out of a text: servers repeat them in what they say of a failure, and that is stored."""
-        known = {*self._secrets, *(os.environ.get(name) for name in SECRET_ENV)}
-        for secret in sorted((one for one in known if one and len(one) >= LEAST_SECRET), key=len, reverse=True):
+    def hide(self, text: str, more: Iterable[str] = ()) -> str:
+        """Take credentials out of a text: servers repeat them in what they say of a failure, and that is stored.
+
+        ``more`` are others that went with the request. Of a header like ``Bearer <key>`` the key alone is one, too.
+        """
+        given = [one for one in (*self._secrets, *(os.environ.get(name) for name in SECRET_ENV), *more) if one]
+        known = {*given, *(words[1] for one in given if len(words := one.split()) == 2)}
+        for secret in sorted((one for one in known if len(one) >= LEAST_SECRET), key=len, reverse=True):
             text = text.replace(secret, HIDDEN)
         return text
 

@@ -161,7 +161,9 @@ def _diff(old: Any, new: Any, path: Path) -> list[Change]:
     return [Replaced(path, new)]
 
 
-def _diff_items(old: Any, known: Container[str | int], new: Iterable[tuple[str | int, Any]], path: Path) -> list[Change]:
+def _diff_items(
+    old: Any, known: Container[str | int], new: Iterable[tuple[str | int, Any]], path: Path
+) -> list[Change]:
     changes: list[Change] = []
     for key, value in new:
         if key not in known:

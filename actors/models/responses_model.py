@@ -72,9 +72,13 @@ class ResponsesModel(SdkModel):
             message = answer.failed(info)
         if message.deferred is not None:
             return replace(message, deferred=replace(message.deferred, expires_at=handle.expires_at))
-        return self._final(message)
+        return self._final(message, {})
 
     async def cancel(self, handle: DeferredHandle) -> None:
         """Have the vendor stop computing a background response; see `DeferringModel`."""
         client = await self._clients.get()
-        await client.responses.cancel(handle.id, timeout=timeouts(self._idle_timeout_s))
+        try:
+            await client.responses.cancel(handle.id, timeout=timeouts(self._idle_timeout_s))
+        except Exception as error:  # noqa: BLE001  (what the SDK raises carries what the server said, keys included)
+            info = from_exception(error, now=self._clock.now())
+            raise RuntimeError(self._clients.hide(info.message)) from None

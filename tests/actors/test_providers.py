@@ -1,10 +1,13 @@
 """One agent over every provider's protocol: faults through the real SDKs, changes of provider, and no secrets kept."""
 
 import itertools
+import traceback
 
 import perdure
 import pytest
-from perdure.actors.models import ToolCall, UserMessage, answer_text, call, from_json, text
+from msgspec.structs import replace
+from perdure.actors import models
+from perdure.actors.models import DeferredHandle, ToolCall, UserMessage, answer_text, call, from_json, text
 from perdure.actors.models.testing import ProtocolServer, Reply, error_reply
 from structlog.testing import capture_logs
 
@@ -341,5 +344,50 @@ def test_a_planted_key_is_found_nowhere(dialect, tmp_path, monkeypatch):
         assert PLANTED.encode() not in stored
         assert PLANTED not in transcript
         assert PLANTED not in str(logs)
+
+    go(main)
+
+
+def test_a_key_in_a_header_is_hidden_also_where_the_server_repeats_it_without_its_scheme(dialect, tmp_path):
+    """B184: of a provider's headers, and of those that a hook adds to a request."""
+
+    def add(ctx, request):
+        return replace(request, headers={"x-proxy": f"{PLANTED}-proxy"})
+
+    async def main():
+        body = dialect.error_body("authentication_error", f"bad keys: {PLANTED}-bearer, {PLANTED}-proxy")
+        async with ProtocolServer(error_reply(401, body)) as server:
+            model = with_header(dialect, server.url, {"authorization": f"Bearer {PLANTED}-bearer"})
+            hooked = perdure.Extension(name="proxy", hooks=perdure.Hooks(before_request=add))
+            async with scene(models=[model], agent=perdure.Agent(model=model.name), extensions=[hooked]) as s:
+                settled = await s.ask("Hi")
+                assert "bad keys: [hidden], [hidden]" in settled.record.detail
+                assert PLANTED not in str(await history(s.root))
+            await model.aclose()
+            assert server.requests[0].headers["x-proxy"] == f"{PLANTED}-proxy"
+
+    go(main)
+
+
+def with_header(dialect, url, headers):
+    make, name = models, next(name for name, one in DIALECTS.items() if one is dialect)
+    if name == "anthropic":
+        return make.anthropic("claude-opus-5-5", api_key="none", base_url=url, headers=headers)
+    factory = make.openai_chat if name == "chat" else make.openai
+    return factory("gpt-6-sol", api_key="none", base_url=f"{url}/v1", headers=headers)
+
+
+def test_what_a_server_says_of_a_cancel_that_failed_is_logged_without_the_key():
+    """B184."""
+
+    async def main():
+        body = {"error": {"message": f"Incorrect key {PLANTED}", "type": "authentication_error"}}
+        async with ProtocolServer(error_reply(401, body)) as server:
+            model = models.openai("gpt-6-sol", api_key=PLANTED, base_url=f"{server.url}/v1")
+            handle = DeferredHandle(provider="openai", api="openai-responses", model_id="gpt-6-sol", id="resp_1")
+            with pytest.raises(RuntimeError, match="Incorrect key \\[hidden\\]") as raised:
+                await model.cancel(handle)
+            await model.aclose()
+        assert PLANTED not in "".join(traceback.format_exception(raised.value))
 
     go(main)
