@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
-from perdure.actors.conversation.export import PAGE
+from perdure.actors.conversation.export import PAGE, exported
 from perdure.actors.conversation.markdown import fenced, markdown
 from perdure.actors.models import AssistantMessage, Image, Thinking, UserMessage, call, text, to_json
 from perdure.storage.records import EntryRecord
@@ -55,6 +55,41 @@ def test_an_export_is_what_there_was_when_it_began(storage):
             await anext(pieces)
             await s.ask("two")
             assert [msgspec.json.decode(one, type=EntryRecord) async for one in pieces] == before
+
+    go(main)
+
+
+class Counting:
+    """A store that counts the pages of entries that are read."""
+
+    def __init__(self, inner):
+        self.inner, self.pages = inner, []
+
+    def __getattr__(self, name):
+        return getattr(self.inner, name)
+
+    async def scan_entries(self, session, query, limit, cursor=None):
+        page = await self.inner.scan_entries(session, query, limit, cursor)
+        self.pages.append(len(page.items))
+        return page
+
+
+def test_an_export_holds_one_page_however_long_the_history_is():
+    """P10: a page is read when the one before has been taken."""
+
+    async def main():
+        async with scene(storage=perdure.MemoryStorage()) as s:
+            async with s.root.commit() as tx:
+                for number in range(3 * PAGE):
+                    await tx.append("note", data=number)
+            store = Counting((await s.session._core()).storage)
+            taken = 0
+            async for _ in exported(store, "s", s.root.id, "markdown"):
+                assert sum(store.pages[1:]) <= taken + PAGE
+                taken += 1
+            assert taken > 3 * PAGE
+            assert len(store.pages) >= 4
+            assert max(store.pages) == PAGE
 
     go(main)
 
