@@ -4,7 +4,7 @@ from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any
 
-from ...agent.errors import CallNotWaiting, UnknownCall
+from ...agent.errors import ApprovalMismatch, CallNotWaiting, UnknownCall
 from ...agent.tool import Tool
 from ...agent.toolcontext import ToolContext
 from ...conversation.handles import Conversation
@@ -60,6 +60,9 @@ class Approval(AgentScenario):
                     await self._verdict(root, slot["callId"], slot["approval"])
 
     async def _verdict(self, root: Conversation, call_id: str, asked: Any) -> None:
+        with suppress(ApprovalMismatch):
+            await root.approve(call_id, "the hash of other arguments")
+            raise AssertionError("other arguments than those that were asked about were approved")
         if asked["arguments"]["to"] == "eve":
             await root.deny(call_id, asked["hash"], reason="was denied: not to her")
         else:
