@@ -54,7 +54,7 @@ def tree(spans):
     children = {}
     ids = {span.context.span_id for span in spans}
     assert len(ids) == len(spans)
-    for span in sorted(spans, key=lambda one: one.start_time):
+    for span in sorted(spans, key=lambda one: one.start_time // 1_000_000):  # those of durable work are in ms
         above = span.parent.span_id if span.parent is not None and span.parent.span_id in ids else None
         children.setdefault(above, []).append(span)
 
