@@ -153,9 +153,9 @@ class GrowingAnswer(ABC):
 
 
 def count(wire: Any, key: str) -> int:
-    """A token count in a usage object; 0 where servers leave it out or send null."""
+    """A token count in a usage object; 0 where servers leave it out, or send null or less than nothing."""
     value = wire.get(key) if isinstance(wire, dict) else None
-    return value if isinstance(value, int) else 0
+    return value if type(value) is int and value > 0 else 0
 
 
 def plain(model: Any) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from perdure.actors.models import (
     estimate_tokens,
     text,
 )
+from perdure.actors.models.accumulate import count
 from perdure.actors.models.tokens import answer_room
 
 
@@ -94,3 +95,10 @@ def test_an_answer_gets_what_the_context_leaves(used_chars, asked, window, room)
 
 def test_output_is_estimated_without_the_envelope():
     assert estimate_output(AssistantMessage(content=[text("x" * 35)])) == 10
+
+
+@pytest.mark.parametrize("sent", [-5, None, True, "7", 1.5])
+def test_a_server_that_counts_oddly_gives_no_tokens_back(sent):
+    """A budget must not grow by what a server says."""
+    assert count({"output_tokens": sent}, "output_tokens") == 0
+    assert count({"output_tokens": 7}, "output_tokens") == 7
