@@ -41,6 +41,8 @@ TASK_RESTARTS, TASK_PERIOD_S = 40, 60.0
 TASK_BACKOFF = Backoff(first_s=0.02, max_s=1.0)
 BACKOFF = Backoff(first_s=0.05)
 PASSIVATED_AT_ONCE = 100
+MOMENT_S = 0.001
+"""How soon idle sessions are looked at again at the earliest: less may be rounded away, and time would stand still."""
 
 
 class Environment(msgspec.Struct, kw_only=True):
@@ -367,7 +369,7 @@ class Sessions(Supervisor):
         rested = [core.use.last for core in cores if core.idle]
         rested += [self.clock.monotonic() for core in cores if core.rest(before)]
         if rested and self._sweep is None:
-            self._sweep_in(max(0.0, min(rested) - before))
+            self._sweep_in(max(MOMENT_S, min(rested) - before))
 
     async def _passivate(self, core: SessionCore, before: float) -> None:
         """Let a session leave memory if it is idle. From looking to refusing new commits there is no step of the loop."""

@@ -122,6 +122,24 @@ def test_the_time_is_a_setting_that_can_be_changed_while_running():
     asyncio.run(main())
 
 
+def test_no_rounding_of_time_has_an_idle_session_looked_at_without_end():
+    """(0.1 + 5) - 5 is less than 0.1: at that moment the session seems to be used still, and the next look comes later."""
+
+    async def main():
+        clock = VirtualClock()
+        clock.advance(0.1)
+        async with house(MemoryStorage(), clock=clock, idle_after_s=5) as system:
+            await home(system)
+            await idle(system)
+            await passed(system, clock, 5)
+            assert active(system) == ["s"]
+            assert clock._timers.next_due() > clock._elapsed_ms
+            await passed(system, clock, 0.002)
+            assert active(system) == []
+
+    asyncio.run(main())
+
+
 def test_each_session_leaves_after_its_own_idle_time():
     async def main():
         clock = VirtualClock()
