@@ -39,7 +39,7 @@ from .actors.conversation.settings import CompactionPolicy, ProgressPolicy, Retr
 from .actors.conversation.submissions import Answer, Settled, Submission
 from .actors.conversation.view import EventStream
 from .actors.models import Model, Models, ScriptedModel
-from .actors.runtime import ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock
+from .actors.runtime import Actor, ActorCrashed, ActorDead, Clock, SystemClock, VirtualClock
 from .actors.session.documents import Doc
 from .actors.session.environment import Services
 from .actors.session.errors import (
@@ -132,6 +132,7 @@ from .supervisors.restart import Backoff, Restart
 
 __all__ = [
     "Aborted",
+    "Actor",
     "ActorCrashed",
     "ActorDead",
     "Agent",

@@ -40,7 +40,18 @@ from .conversation.inbox import Runner, withdraw_inputs
 from .conversation.sessions import Session
 from .conversation.settings import Settings
 from .models import Model, Models
-from .runtime import ActorDead, ActorError, ActorSystem, Backoff, ChildSpec, Clock, Supervisor, SystemStopped
+from .runtime import (
+    Actor,
+    ActorDead,
+    ActorError,
+    ActorRef,
+    ActorSystem,
+    Backoff,
+    ChildSpec,
+    Clock,
+    Supervisor,
+    SystemStopped,
+)
 from .runtime.background import BackgroundThread
 from .session.actors import Due, Environment, SessionActor, Sessions, check_key
 from .session.core import SessionCore
@@ -63,6 +74,7 @@ from .tools.places import LocalLeftovers
 log = structlog.get_logger("perdure.system")
 
 S = TypeVar("S")
+A = TypeVar("A", bound=Actor)
 INTENSITY, PERIOD_S, MAX_BACKOFF_S = 100, 1_800.0, 10.0
 """Storage that cannot be used for a quarter of an hour, because its disk is full or its lock is held, ends the system."""
 HOPELESS = (StorageCorrupt, SchemaTooNew, StorageInUse)
@@ -473,6 +485,16 @@ class System:
         timer = None if self._actors is None else self._actors.ref("timer")
         actor = None if timer is None else timer._incarnation.actor
         return cast("TimerActor", actor).next if actor is not None else None
+
+    def spawn(self, actor_class: type[A], *args: Any, id: str | None = None, **kwargs: Any) -> ActorRef[A]:
+        """Start an actor of the application's own on this loop; it ends with the system.
+
+        Its ref is a true ``pykka.ActorRef``, which any thread may ask and tell. It is at the top of the tree, ends for good at
+        its first crash, and keeps nothing: what must last belongs into a session. Raises SessionClosed.
+        """
+        if self._actors is None or self._closing:
+            raise SessionClosed("the system is closed")
+        return self._actors.spawn(actor_class, *args, id=id, **kwargs)
 
     def kill(self, actor_id: str) -> bool:
         """Drop an actor as a crash would, by its id in ``inspect()``; False when there is none. For tests of survival."""
