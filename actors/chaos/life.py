@@ -78,7 +78,7 @@ class _Run:
         try:
             self.scenario.check(stored)
         except AssertionError as error:
-            yield Violation("end", f"{self.scenario.name}: {error}")
+            yield Violation("end", str(error))
 
 
 class Life:

@@ -8,6 +8,7 @@ from ...agent.errors import ApprovalMismatch, CallNotWaiting, UnknownCall
 from ...agent.tool import Tool
 from ...agent.toolcontext import ToolContext
 from ...conversation.handles import Conversation
+from ...conversation.submissions import Submission
 from ...models import ModelRequest, call, plain_text
 from ...system import System
 from ..stored import Stored
@@ -44,14 +45,20 @@ class Approval(AgentScenario):
         """Ask, decide whatever waits for a decision, until there is an answer."""
         root = await self.root(system)
         submission = await root.submit("pay them", request_id="job")
+        while not (await submission.status()).settled:
+            await self._attend(root, submission)
+        self.heard(root, "job", (await submission.wait()).record)
+
+    async def _attend(self, root: Conversation, submission: Submission) -> None:
+        """Decide as long as the session lives, or until there is an answer."""
         async with await root.watch() as watch:
             await self._decide(root, watch.value)
-            if not (await submission.status()).settled:
-                async for value, _ in watch:
-                    await self._decide(root, value)
-                    if (await submission.status()).settled:
-                        break
-        self.heard(root, "job", (await submission.wait()).record)
+            if (await submission.status()).settled:
+                return
+            async for value, _ in watch:
+                await self._decide(root, value)
+                if (await submission.status()).settled:
+                    return
 
     async def _decide(self, root: Conversation, view: Any) -> None:
         for slot in view["docs"].get("pi.live", {}).get("tools", ()):

@@ -10,6 +10,7 @@ from typing import Any
 from ....storage.contract import TaskQuery
 from ....storage.records import Completed, Json, JsonObject, Terminal
 from ...agent.registry import Extension
+from ...conversation.sessions import Session
 from ...system import System
 from ...task.definition import Phase, Task
 from ...task.run import Run
@@ -97,12 +98,18 @@ class Migration(Scenario):
 
     async def _added(self, system: System, task: int) -> None:
         """Return when two numbers were added, or the new code is there already."""
-        watch = await (await system.session(KEY)).watch_tasks()
-        async with watch:
-            record = await (await (await system.session(KEY)).task(task)).record()
-            while record.live and getattr(record.state, "checkpoint", {}).get("done", 0) < 2:
-                await anext(watch)
-                record = await (await (await system.session(KEY)).task(task)).record()
+        session = await system.session(KEY)
+        while True:
+            async with await session.watch_tasks() as watch:
+                if await self._is_far(session, task):
+                    return
+                async for _ in watch:
+                    if await self._is_far(session, task):
+                        return
+
+    async def _is_far(self, session: Session, task: int) -> bool:
+        record = await (await session.task(task)).record()
+        return not record.live or getattr(record.state, "checkpoint", {}).get("done", 0) >= 2
 
     def check(self, stored: Stored) -> None:
         """Each number was added once, and the new code has ended it."""
