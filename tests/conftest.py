@@ -1,6 +1,7 @@
 """What all tests share: the same examples in every run. HYPOTHESIS_PROFILE=explore looks for new ones.
 
-Tables that tests give as the property "table" are shown at the end of the run, whichever process ran the test.
+Tables that tests give as the property "table" are shown at the end of the run, whichever process ran the test. So are
+lines of the property "row", each with the name of the table that it is part of.
 """
 
 import os
@@ -21,3 +22,8 @@ def pytest_terminal_summary(terminalreporter):
     for nodeid, table in tables:
         terminalreporter.section(nodeid.rpartition("::")[2], sep="-")
         terminalreporter.line(table)
+    rows = sorted({tuple(row) for report in reports for name, row in report.user_properties if name == "row"})
+    for title in dict.fromkeys(title for title, _ in rows):
+        terminalreporter.section(title, sep="-")
+        for _, line in [row for row in rows if row[0] == title]:
+            terminalreporter.line(line)

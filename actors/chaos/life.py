@@ -102,11 +102,15 @@ class Life:
 
     async def live(self) -> None:
         """Return when it is over."""
-        release = self._run.clock.hold(lambda: self._storage.in_flight > 0)
+        release = self._run.clock.hold(self._in_threads)
         try:
             await self._live()
         finally:
             release()
+
+    def _in_threads(self) -> bool:
+        """Whether something is under way that a virtual clock cannot see."""
+        return self._storage.in_flight + self._run.scenario.effects.in_threads > 0
 
     async def _live(self) -> None:
         self.add(Opened(life=self._number))

@@ -1,7 +1,8 @@
 """The points of a run, at which it can be crashed: both sides of every commit, and of every external effect.
 
 A point is named by what happens there, not by a count of all that came before: so it is found again in another run of the
-same scenario whose threads took their turns otherwise. The arrival of a message at its receiver is a commit, too.
+same scenario whose threads took their turns otherwise. Commits that become durable together have one point, named after
+the first of them. The arrival of a message at its receiver is a commit, too.
 Proved by tests/actors/chaos/test_points.py.
 """
 

@@ -4,8 +4,9 @@ Proved by tests/actors/chaos/test_recording.py.
 """
 
 import asyncio
+import inspect
 from collections.abc import AsyncGenerator, Awaitable, Callable, Iterable, Iterator, Sequence
-from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from functools import partial
 from itertools import count
 from typing import Any, Literal, Protocol, Self
@@ -82,6 +83,8 @@ class EffectRecorder:
     def __init__(self, trace: Sink, door: Door = open_door, numbers: Iterator[int] | None = None) -> None:
         self.trace = trace
         self.door = door
+        self.in_threads = 0
+        """How many executions are under way in threads, which a virtual clock cannot see."""
         self._numbers = numbers or count(1)
 
     def extensions(self, extensions: Iterable[Extension]) -> list[Extension]:
@@ -105,9 +108,19 @@ class EffectRecorder:
                 replay=tool.replay,
             )
             async with self._recorded(effect):
-                return await run(arguments)
+                with self._blocking(tool):
+                    return await run(arguments)
 
         return tool.around(around)
+
+    @contextmanager
+    def _blocking(self, tool: Tool) -> Iterator[None]:
+        in_thread = not inspect.iscoroutinefunction(tool.function)
+        self.in_threads += in_thread
+        try:
+            yield
+        finally:
+            self.in_threads -= in_thread
 
     def models(self, models: Iterable[Model]) -> list[Model]:
         """Give models whose requests are recorded."""

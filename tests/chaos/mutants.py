@@ -264,10 +264,10 @@ MUTANTS = [
         scenarios=("steering",),
     ),
     Mutant(
-        "a summary that cuts into a round",
-        "actors.conversation.cutting",
-        "        barred.append(depth > 0)",
-        "        barred.append(False)",
+        "a summary that keeps nothing",
+        "actors.agent.compaction",
+        '        "head": state.first_kept,',
+        '        "head": run.id,',
         scenarios=("compaction",),
     ),
     Mutant(

@@ -74,6 +74,10 @@ class Branch(Task[dict[str, Any], str], name="chaos.branch"):
                     below.append(await tx.create_task(Branch, given, owner=run.id))
                 else:
                     below.append(await tx.create_task(Sleeper, {"name": name + side, "ms": FAR_MS}, owner=run.id))
+            if name == "t":
+                inside = await tx.create_conversation(owner=run.id)
+                given = {"name": "hidden", "ms": SLEEP_MS}
+                await tx.create_task(Sleeper, given, conversation_id=inside.id, background=True)
             await tx.wait(below, then=self.Fade())
 
     async def fade(self, run: Run[dict[str, Any]], state: Fade) -> None:
@@ -87,14 +91,45 @@ class Branch(Task[dict[str, Any], str], name="chaos.branch"):
             tx.abort()
 
 
+class Holder(Task[dict[str, Any], str], name="chaos.holder"):
+    """Ends at once, and is held until what it owns has ended."""
+
+    class Begin(Phase):
+        """Nothing is below yet."""
+
+    async def begin(self, run: Run[dict[str, Any]], state: Begin) -> None:
+        """Create and complete in one commit."""
+        async with run.commit() as tx:
+            await tx.create_task(Sleeper, {"name": "held", "ms": SLEEP_MS // 2}, owner=run.id)
+            tx.complete("done")
+
+
+class Watcher(Task[dict[str, Any], str], name="chaos.watcher"):
+    """Waits for a task that belongs to somebody else."""
+
+    class Watch(Phase):
+        """It has not ended, as far as is known."""
+
+    class Leave(Phase):
+        """It has ended."""
+
+    async def watch(self, run: Run[dict[str, Any]], state: Watch) -> None:
+        """Wait for it."""
+        await run.wait([run.input["task"]], then=self.Leave())
+
+    async def leave(self, run: Run[dict[str, Any]], state: Leave) -> None:
+        """End, too."""
+        await run.complete("seen")
+
+
 class Aborting(Scenario):
-    """A tree of seven tasks and a background sleeper."""
+    """A tree of seven tasks, background sleepers in it and beside it, somebody who waits for one, and an owner that is held."""
 
     name = "aborting"
 
     def extensions(self) -> Iterable[Extension]:
-        """Both tasks."""
-        yield Extension(name="trees", tasks=[Branch, Sleeper])
+        """The tasks."""
+        yield Extension(name="trees", tasks=[Branch, Sleeper, Holder, Watcher])
 
     def models(self, clock: Clock) -> Iterable[Model]:
         """None; but the host looks at the clock."""
@@ -106,13 +141,20 @@ class Aborting(Scenario):
         session = await system.session(KEY)
         root = await session.root()
         async with root.commit() as tx:
-            known = list((await tx.scan_tasks(TaskQuery(), 10)).items)
-            tree, sleeper = await _plant(tx) if not known else sorted(one.id for one in known if one.owner is None)
+            known = list((await tx.scan_tasks(TaskQuery(order="ascending"), 50)).items)
+            own = sorted(one.id for one in known if one.owner is None and one.conversation_id == root.id)
+            tree, _, holder, watcher = own or await _plant(tx)
         await self._refused(root, tree)
         await self._clock.sleep(1.0)
         await (await session.task(tree)).abort()
+        await (await session.task(holder)).settled()
         await root.wait_for_idle()
-        await (await session.task(sleeper)).settled()
+        await (await session.task(watcher)).settled()
+        async with await session.watch_tasks() as watch:
+            if watch.value:
+                async for left, _ in watch:
+                    if not left:
+                        break
 
     async def _refused(self, root: Conversation, tree: int) -> None:
         """Let a block fail that would have put more below the tree: nothing of it may stay."""
@@ -122,13 +164,16 @@ class Aborting(Scenario):
                 raise Refused
 
     def check(self, stored: Stored) -> None:
-        """All have ended: the tree bottom-up as aborted, the sleeper by its deadline."""
+        """All have ended: the tree bottom-up as aborted, sleepers in the background by their deadlines."""
         session = stored[KEY]
-        ended = [entry.data for entry in session.entries[1] if entry.kind == ENDED.kind]
+        ended = [entry.data for some in session.entries.values() for entry in some if entry.kind == ENDED.kind]
         outcomes = {task.input["name"]: _outcome(task) for task in session.tasks.values()}
-        assert isinstance(outcomes.pop("beside"), Completed), "background work was aborted"
+        for name in ("beside", "hidden", "holder", "held", "watcher"):
+            assert isinstance(outcomes.pop(name), Completed), f"{name} was aborted"
         assert all(isinstance(one, Aborted) for one in outcomes.values()), outcomes
-        assert sorted(ended) == sorted([*outcomes, "beside"]), f"not everybody has ended once: {ended}"
+        assert sorted(ended) == sorted([*outcomes, "beside", "hidden", "held"]), (
+            f"not everybody has ended once: {ended}"
+        )
         for name in outcomes:
             below = [other for other in outcomes if other != name and other.startswith(name)]
             assert all(ended.index(other) < ended.index(name) for other in below), f"not bottom-up: {ended}"
@@ -142,10 +187,12 @@ class Refused(Exception):
     """What makes a block fail."""
 
 
-async def _plant(tx: Tx) -> tuple[int, int]:
+async def _plant(tx: Tx) -> tuple[int, int, int, int]:
     tree = await tx.create_task(Branch, {"name": "t", "depth": 2})
     beside = await tx.create_task(Sleeper, {"name": "beside", "ms": SLEEP_MS}, background=True)
-    return tree.id, beside.id
+    holder = await tx.create_task(Holder, {"name": "holder"})
+    watcher = await tx.create_task(Watcher, {"name": "watcher", "task": beside.id})
+    return tree.id, beside.id, holder.id, watcher.id
 
 
 def _outcome(task: TaskRecord) -> Any:

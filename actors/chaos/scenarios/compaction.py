@@ -48,5 +48,7 @@ class Compaction(AgentScenario):
         assert said == [f"page {turn}" for turn in range(len(PAGES))], said
         heads = [entry for entry in session.entries[1] if entry.kind == "pi.compaction"]
         assert heads, "nothing was compacted"
+        known = {entry.id for entry in session.entries[1]}
+        assert all(one.head in known for one in heads), "a summary keeps nothing"
         live = session.of_conversation("pi.live", 1)
         assert live == {}, f"still shown: {live}"

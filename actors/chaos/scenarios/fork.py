@@ -6,7 +6,6 @@ from typing import Any
 
 from ...agent.tool import Tool
 from ...agent.toolcontext import ToolContext
-from ...conversation.handles import Conversation
 from ...models import ModelRequest, call
 from ...system import System
 from ..stored import Stored
@@ -33,22 +32,16 @@ class Fork(AgentScenario):
         yield Tool(look, replay="safe")
 
     async def run(self, system: System) -> None:
-        """Ask, fork, ask both, fork the fork, ask that."""
+        """Ask, fork while the next answer is under way, ask both, fork the fork, ask that."""
         root = await self.root(system)
         first = await self.ask(root, "first", "first")
         assert first.answer is not None
-        fork = await self._fork(system, root, first.answer.entry.id)
+        await root.submit("here", request_id="here")
+        fork = await root.fork(first.answer.entry.id, request_id="fork")
         _, other = await asyncio.gather(self.ask(root, "here", "here"), self.ask(fork, "there", "there"))
         assert other.answer is not None
-        again = await self._fork(system, fork, other.answer.entry.id)
+        again = await fork.fork(other.answer.entry.id, request_id="again")
         await self.ask(again, "beyond", "beyond")
-
-    async def _fork(self, system: System, parent: Conversation, at: int) -> Conversation:
-        """Fork, unless an earlier life has: a fork has no request id."""
-        session = await system.session(KEY)
-        known = (await session.conversations()).items
-        mine = [one.id for one in known if one.parent is not None and one.parent.conversation_id == parent.id]
-        return await session.conversation(mine[0]) if mine else await parent.fork(at)
 
     def check(self, stored: Stored) -> None:
         """Each transcript has its own past and nothing of the others."""
