@@ -13,10 +13,11 @@ A face of the rooms in which these live.
 """
 
 from .actors.chaos.explorer import Exploration, Failure, explore, replay
-from .actors.chaos.invariants import Violation, check
+from .actors.chaos.invariants import check
 from .actors.chaos.scenario import Scenario
 from .actors.chaos.stored import Stored, StoredSession, read_store
 from .actors.chaos.trace import Trace
+from .actors.chaos.violations import Violation
 from .actors.models import ScriptedModel
 from .actors.models.testing import Cut, ProtocolServer, Reply, Request, Silence
 from .actors.models.testing_requests import request_problems

@@ -22,11 +22,11 @@ import msgspec
 import structlog
 
 from .backends import BackendName, make_backend
-from .invariants import Violation
 from .life import Report, perform
 from .names import reference
 from .points import Crash, Kind, Reached
 from .scenario import Scenario
+from .violations import Violation
 
 ATTEMPTS = 3
 """How often a run is tried that does not come to its point: threads may take their turns otherwise."""

@@ -20,12 +20,13 @@ from ..runtime import VirtualClock
 from ..session.errors import SessionFailed
 from ..system import System
 from .backends import Backend
-from .invariants import Violation, check_stored
+from .invariants import check_stored
 from .points import Counter, Crash, Point, Reached, Side, commit_kind, commits
 from .recording import EffectRecorder, ObservedSystem, RecordingStorage
 from .scenario import Scenario
 from .stored import Stored, read_store
 from .trace import Began, Crashed, Event, Opened, Trace
+from .violations import Violation
 
 REAL_LIMIT_S = 60.0
 """How long a life may take for real, before it is taken for one that never ends."""

@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from ...storage.records import Json, SubmissionRecord
 from ..agent.registry import Extension
 from ..conversation.handles import Conversation
+from ..conversation.inbox import WhenBusy
 from ..conversation.settings import ProgressPolicy, Settings
 from ..conversation.submissions import Settled
 from ..models import Model
@@ -64,7 +65,7 @@ class Scenario:
     # --- helpers
 
     async def ask(
-        self, conversation: Conversation, content: str, request_id: str, when_busy: str = "follow_up"
+        self, conversation: Conversation, content: str, request_id: str, when_busy: WhenBusy = "follow_up"
     ) -> Settled:
         """Submit something and wait for its end; what is heard meanwhile is held against what is stored."""
         submission = await conversation.submit(content, request_id=request_id, when_busy=when_busy)

@@ -135,8 +135,13 @@ def replicas_equal_the_store(stored: Stored, trace: Trace) -> Iterator[Violation
         session, conversation = replicas[watch].session, replicas[watch].conversation
         if not _in_this_order(shown, view_states(trace.batches(session), conversation)):
             yield Violation("P1", f"{session}: conversation {conversation} was shown in a state that was never stored")
-        elif watch in open_watches and shown[-1] != stored_view(stored[session], conversation):
+        elif watch in open_watches and shown[-1] != _view(stored, session, conversation):
             yield Violation("P1", f"{session}: who watches conversation {conversation} was not shown its last state")
+
+
+def _view(stored: Stored, session: str, conversation: int) -> JsonObject | None:
+    held = stored.get(session)
+    return None if held is None or conversation not in held.conversations else stored_view(held, conversation)
 
 
 def _open_watches(trace: Trace) -> set[int]:

@@ -33,8 +33,8 @@ def _left_alive(rows: Mapping[int, Row]) -> Iterator[tuple[TaskRecord, TaskRecor
 def _owner(rows: Mapping[int, Row], task: TaskRecord) -> TaskRecord | None:
     conversation = rows.get(task.conversation_id)
     above = conversation.owner if isinstance(conversation, ConversationRecord) else None
-    named = task.owner if task.owner is not None else above and above.task_id
-    owner = None if named is None else rows.get(named)
+    holder = 0 if above is None else above.task_id
+    owner = rows.get(holder if task.owner is None else task.owner)
     return owner if isinstance(owner, TaskRecord) else None
 
 

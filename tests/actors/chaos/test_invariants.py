@@ -15,7 +15,18 @@ from perdure.actors.chaos.scenarios.parallel import Parallel
 from perdure.actors.chaos.scenarios.ping_pong import PingPong
 from perdure.actors.chaos.scenarios.subagents import Subagents
 from perdure.actors.chaos.stored import read_store
-from perdure.actors.chaos.trace import Answered, Began, Committed, Deleted, Ended, Failed, Published, Shown, Trace
+from perdure.actors.chaos.trace import (
+    Answered,
+    Began,
+    Committed,
+    Deleted,
+    Ended,
+    Failed,
+    Published,
+    Shown,
+    Trace,
+    Unwatched,
+)
 from perdure.storage.records import (
     Base,
     Completed,
@@ -188,7 +199,8 @@ def test_a_record_that_is_lost_or_otherwise_than_it_became_durable_is_caught(par
 
 
 def test_a_session_that_was_deleted_owes_nothing(parallel):
-    trace = Trace([*parallel.trace.events, Deleted(session=KEY)])
+    ended = [Unwatched(watch=event.watch) for event in parallel.trace.of(Shown)]
+    trace = Trace([*parallel.trace.events, *ended, Deleted(session=KEY)])
     assert caught(visibility.nothing_durable_is_lost, {}, trace) == set()
 
 
