@@ -8,8 +8,9 @@ from collections.abc import Iterator
 from typing import Any
 
 from ...storage.records import Batch, DocumentChange, EntryRecord, JsonObject, MessageRecord, TaskRecord
+from ..agent.calls import KIND as TOOL
 from ..conversation.ledger import add
-from .stored import Stored
+from .stored import Stored, StoredSession
 from .trace import Trace
 from .views import Documents
 from .violations import Violation, lives, rows_of
@@ -46,6 +47,21 @@ def messages_arrive_once(stored: Stored, trace: Trace) -> Iterator[Violation]:
         there, here = sent[sender, receiver, task], received[sender, receiver, task]
         if there != here:
             yield Violation("P9", f"{sender} sent to task {task} of {receiver}: {there}; arrived: {here}")
+
+
+def calls_are_answered_once(stored: Stored, trace: Trace) -> Iterator[Violation]:
+    """P9: a tool call has one result entry, however often it was tried."""
+    for key, session in stored.items():
+        results = [one.by_task_id for one in session.own_entries().values() if _is_of_a_call(session, one)]
+        for task, count in Counter(results).items():
+            if count > 1:
+                yield Violation("P9", f"{key}: the call of task {task} has {count} results")
+
+
+def _is_of_a_call(session: StoredSession, entry: EntryRecord) -> bool:
+    """Whether an entry is a result of its call's own task: a generation answers several calls that never ran."""
+    task = session.tasks.get(entry.by_task_id or 0)
+    return entry.kind == "pi.tool-result" and task is not None and task.kind == TOOL
 
 
 def usage_is_counted_once(stored: Stored, trace: Trace) -> Iterator[Violation]:

@@ -3,7 +3,7 @@
 Proved by tests/actors/chaos/test_invariants.py.
 """
 
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator
 
 from ...storage.records import ConversationScope, JsonObject, Running, TaskRecord
@@ -80,13 +80,3 @@ def results_tell_what_happened(stored: Stored, trace: Trace) -> Iterator[Violati
                 task = session.tasks.get(entry.by_task_id or 0)
                 if task is not None and task.kind == TOOL and (key, task.id) in begun - done:
                     yield Violation("P6", f"{key}: call of task {task.id} has a result, but no execution has ended")
-
-
-def calls_are_answered_once(stored: Stored, trace: Trace) -> Iterator[Violation]:
-    """P9: a tool call has one result entry, however often it was tried."""
-    for key, session in stored.items():
-        written = (one.by_task_id for one in session.own_entries().values() if one.kind == "pi.tool-result")
-        calls = [task for task in written if task in session.tasks and session.tasks[task].kind == TOOL]
-        for task, count in Counter(calls).items():
-            if count > 1:
-                yield Violation("P9", f"{key}: the call of task {task} has {count} results")

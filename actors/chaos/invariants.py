@@ -7,8 +7,13 @@ somebody. Proved by tests/actors/chaos/test_invariants.py, where each catches wh
 from collections.abc import Iterator
 
 from ...storage.contract import Reading
-from .counting import messages_arrive_once, requests_are_admitted_once, usage_is_counted_once
-from .effects import calls_are_answered_once, intent_comes_first, results_tell_what_happened, unsafe_effects_happen_once
+from .counting import (
+    calls_are_answered_once,
+    messages_arrive_once,
+    requests_are_admitted_once,
+    usage_is_counted_once,
+)
+from .effects import intent_comes_first, results_tell_what_happened, unsafe_effects_happen_once
 from .requests import transcript_problems
 from .stored import Stored, read_store
 from .trace import Trace

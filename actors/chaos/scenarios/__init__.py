@@ -5,6 +5,7 @@ from .aborting import Aborting
 from .approval import Approval
 from .compaction import Compaction
 from .fork import Fork
+from .interrupt import Interrupt
 from .migration import Migration
 from .parallel import Parallel
 from .payment import Payment
@@ -23,5 +24,6 @@ ALL: tuple[type[Scenario], ...] = (
     PingPong,
     Migration,
     Aborting,
+    Interrupt,
 )
 SHIPPED: dict[str, type[Scenario]] = {scenario.name: scenario for scenario in ALL}

@@ -390,6 +390,13 @@ def test_usage_that_is_counted_twice_or_not_at_all_is_caught(parallel):
         assert caught(counting.usage_is_counted_once, parallel.stored, trace) == {"P2"}
 
 
+def test_a_call_with_two_results_is_caught(parallel):
+    session = parallel.stored[KEY]
+    result = next(one for one in session.entries[1] if one.kind == "pi.tool-result")
+    stored = with_session(parallel.stored, entries={1: [*session.entries[1], replace(result, id=900)]})
+    assert caught(counting.calls_are_answered_once, stored, parallel.trace) == {"P9"}
+
+
 # --- transcripts
 
 

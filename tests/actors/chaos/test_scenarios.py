@@ -13,6 +13,8 @@ FEWEST = {
     "compaction": 60,
     "fork": 80,
     "approval": 35,
+    "interrupt": 35,
+    "aborting": 20,
     "ping-pong": 25,
     "migration": 20,
 }
