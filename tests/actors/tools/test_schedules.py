@@ -115,6 +115,18 @@ def test_a_schedule_outlives_the_process_and_fires_at_its_time_or_at_once_when_o
     go(main)
 
 
+def test_what_is_due_once_may_be_dropped_when_it_is_overdue(storage):
+    async def main():
+        async with room(perdure.VirtualClock(START), storage) as s:
+            await perdure.add_schedule(s.root, "Wake me.", after_s=30, catch_up="skip")
+        async with room(perdure.VirtualClock(START + HOUR), storage) as s:
+            await s.root.wait_for_idle(background=True)
+            assert await history(s.root) == []
+            assert await perdure.list_schedules(s.session) == []
+
+    go(main)
+
+
 def test_a_schedule_wakes_a_session_that_has_left_memory():
     async def main():
         clock = perdure.VirtualClock(START, autojump=True)
