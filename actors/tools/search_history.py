@@ -174,7 +174,7 @@ class Indices:
         made = self._made[key]
         try:
             return await asyncio.shield(made)
-        except PerdureError:  # whoever began it has been cut off: the next one begins anew
+        except Exception:  # whoever began it has been cut off, say: the next one begins anew
             if self._made.get(key) is made:
                 del self._made[key]
             raise
