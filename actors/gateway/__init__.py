@@ -4,7 +4,7 @@ guard         who may come in: hosts, origins, the token, rates
 refusals      what is refused, as typed answers
 commands      what can be done, each once for its request id
 reads         what can be read
-following     watches as bounded frames
+following     watches as bounded frames, from a backlog
 presence      who is here
 sockets       one WebSocket
 routes        HTTP, server-sent events, the page's files

@@ -30,6 +30,7 @@ def create_app(
     interface only ``hosts`` are answered (without ports), and beside its own pages only those of ``origins``
     ("https://example.com"). ``agent`` is what new conversations run on when a client does not say. It belongs to the loop
     that the system runs on, starts nothing, and ends with its connections. ``app.state.house`` tells who is inside.
+    ``clock`` is for limits on what clients do: real time, whatever the system's clock is.
     Raises MissingExtra without ``perdure[web]``, InvalidValue for a token that is too short.
     """
     require_web()

@@ -131,12 +131,18 @@ class Configure(InConversation, frozen=True, kw_only=True):
     agent: Choice
 
 
-AnyCommand = Open | Create | Fork | Submit | Write | Withdraw | Abort | Approve | Deny | Configure
+class Compact(InConversation, frozen=True, kw_only=True):
+    """Have the older part of the context replaced by a summary, which pays attention to what ``instructions`` say."""
+
+    instructions: Text | None = None
+
+
+AnyCommand = Open | Create | Fork | Submit | Write | Withdraw | Abort | Approve | Deny | Configure | Compact
 COMMANDS: dict[str, type[Command]] = {
     str(kind.__struct_config__.tag): kind
-    for kind in (Open, Create, Fork, Submit, Write, Withdraw, Abort, Approve, Deny, Configure)
+    for kind in (Open, Create, Fork, Submit, Write, Withdraw, Abort, Approve, Deny, Configure, Compact)
 }
-LENGTHY = (Abort,)
+LENGTHY = (Abort, Compact)
 """Commands whose receipts may take long to come: what they end has to end."""
 
 
@@ -179,6 +185,9 @@ class Desk:
                 await conversation.approve(call, hash, **once)
             case Deny(call=call, hash=hash, reason=reason):
                 await conversation.deny(call, hash, reason=reason, **once)
+            case Compact(instructions=instructions):
+                became = await conversation.compact(instructions, **once)
+                return {"status": became.status, "entry": became.entry and became.entry.id, "reason": became.reason}
             case Configure(agent=agent):
                 await conversation.configure(agent, **once)
             case _:

@@ -1,7 +1,7 @@
 """What a client follows, as frames: a replacement first, then the wire form of each commit's operations, or events.
 
-A watch keeps a bounded number of frames for whoever is slow and puts one replacement in the place of them all, so nothing
-here queues: the next frame is made when the last one has left. A watch holds no session in memory; one that ends because the
+Whoever is slow has a bounded backlog, and one replacement in the place of too much. A frame is made when the one before has
+left. A watch holds no session in memory; one that ends because the
 session's actors were restarted is taken again. Proved by tests/actors/gateway/test_following.py.
 """
 
@@ -10,9 +10,10 @@ from typing import Any, Literal
 
 import msgspec
 
-from ... import Clock, PerdureError, SessionFailed, System, Watch
+from ... import Clock, EventStream, PerdureError, SessionFailed, System, Watch
 from ...chord import Encoder
 from ...events import event_to_json
+from .backlog import Backlog, filled
 from .commands import Id, Key, known_session
 from .presence import Presence
 from .refusals import Refused, refusal
@@ -75,19 +76,20 @@ class Follower:
         if self.subject.what == "events":
             await self._events(send)
             return
-        async with await self._watch() as watch:
-            encoder = Encoder()
-            await send(lambda: _ops(encoder, [["r", watch.value]]))
-            async for _, ops in watch:
-                await send(lambda ops=ops: _ops(encoder, ops))  # type: ignore[misc]
+        encoder = Encoder()
+        async with await self._watch() as watch, filled(lambda backlog: _gather(backlog, watch)) as backlog:
+            while (ops := await backlog.take()) is not None:
+                await send(lambda ops=ops: {"type": "ops", "ops": encoder.encode(ops)})  # type: ignore[misc]
 
     async def _events(self, send: Send) -> None:
         assert self.subject.conversation is not None
         session = await known_session(self._system, self.subject.session)
         conversation = await session.conversation(self.subject.conversation)
-        async with await conversation.watch_events() as stream:
-            async for event in stream:
-                await send(lambda event=event: {"type": "event", "event": event_to_json(event)})  # type: ignore[misc]
+        stream = await conversation.watch_events()
+        async with stream, filled(lambda backlog: _gather_events(backlog, stream)) as backlog:
+            while (events := await backlog.take()) is not None:
+                for event in events:
+                    await send(lambda event=event: {"type": "event", "event": event})  # type: ignore[misc]
 
     async def _watch(self) -> Watch:
         subject = self.subject
@@ -104,8 +106,21 @@ class Follower:
         return watched
 
 
-def _ops(encoder: Encoder, ops: list[Any]) -> dict[str, Any]:
-    return {"type": "ops", "ops": encoder.encode(ops)}
+async def _gather(backlog: Backlog, watch: Watch) -> None:
+    backlog.put([["r", watch.value]], list)
+    async for value, ops in watch:
+        backlog.put(ops, lambda value=value: [["r", value]])  # type: ignore[misc]
+
+
+async def _gather_events(backlog: Backlog, stream: EventStream) -> None:
+    """Gather until there are too many: what follows then is another stream, which begins with a snapshot."""
+    async for event in stream:
+        backlog.put([event_to_json(event)], lambda: _stop(stream))
+
+
+def _stop(stream: EventStream) -> list[Any]:
+    stream.stop()
+    return []
 
 
 def pieces(frame: dict[str, Any], limit: int) -> Iterator[str]:

@@ -124,11 +124,11 @@ async def serve(
         clock=setup.clock,
     )
     async with opened as system:
-        app = create_app(system, token=token, hosts=tuple(hosts), agent=setup.agent, limits=setup.limits, clock=clock)
+        app = create_app(system, token=token, hosts=tuple(hosts), agent=setup.agent, limits=setup.limits)
         with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
             server = _server(app, setup.limits or Limits())
             ready(*listening.getsockname()[:2])
-            idle = await _run(server, listening, _until_idle(system, app.state.house, exit_when_idle_s))
+            idle = await _run(server, listening, _until_idle(system, app.state.house, clock, exit_when_idle_s))
         deadline = await system.next_deadline()
         await system.close(grace_s=GRACE_S)
         return Served(next_deadline=deadline, idle=idle)
@@ -169,14 +169,17 @@ async def _run(server: "Server", listening: socket.socket, until_idle: Coroutine
     return ended
 
 
-async def _until_idle(system: System, house: "House", idle_s: float | None) -> None:
-    """Return when nobody has been connected for so long and nothing runs or is due within that time; without it, never."""
+async def _until_idle(system: System, house: "House", clock: Clock, idle_s: float | None) -> None:
+    """Return when nobody has been connected for so long and nothing runs or is due within that time; without it, never.
+
+    Deadlines are by the system's ``clock``, connections by the gateway's.
+    """
     while True:
         await house.clock.sleep(LOOK_S)
         if idle_s is None or house.inside or house.clock.monotonic() - house.left_at < idle_s:
             continue
         deadline = await system.next_deadline()
-        if may_end(deadline, house.clock.now(), idle_s) and not house.inside:
+        if may_end(deadline, clock.now(), idle_s) and not house.inside:
             return
 
 

@@ -42,14 +42,14 @@ class Daemon:
 
     async def _run(self):
         self._loop = asyncio.get_running_loop()
-        async with opened() as self.system, served(self.system, limits=LIMITS) as self.door:
-            async with self.door.page("sentinel") as self.sentinel:
-                await self.sentinel.command("open")
-                await self.sentinel.command("submit", conversation=1, content="undisturbed")
-                self.view = await self.sentinel.attach("conversation", conversation=1)
-                await self.sentinel.until(lambda: said(self.sentinel.values[self.view])[-1:] == ["re: undisturbed"])
-                self._ready.set()
-                await self._over.wait()
+        async with opened() as system, served(system, limits=LIMITS) as door, door.page("sentinel") as sentinel:
+            self.system, self.door, self.sentinel = system, door, sentinel
+            await sentinel.command("open")
+            await sentinel.command("submit", conversation=1, content="undisturbed")
+            self.view = await sentinel.attach("conversation", conversation=1)
+            await sentinel.until(lambda: said(sentinel.values[self.view])[-1:] == ["re: undisturbed"])
+            self._ready.set()
+            await self._over.wait()
 
     def call(self, work):
         return asyncio.run_coroutine_threadsafe(work, self._loop).result(WITHIN_S)
@@ -160,7 +160,7 @@ def test_requests_that_are_not_as_described_are_refused_and_store_nothing(daemon
         if case.method == "POST" and as_described(operation.path, case.body):
             return  # only a header is odd, and headers that nobody knows mean nothing
         answer = send(daemon, case)
-        if answer.headers.get("content-type") == "application/json":
+        if "application/json" in answer.headers.get("content-type", ()):
             check_answer(answer)
         else:  # no HTTP at all, or no such method
             assert answer.status_code in (400, 405)
@@ -175,7 +175,10 @@ def test_without_the_token_nothing_is_told_and_nothing_done(daemon, operation):
     before = daemon.stored()
 
     @settings(FUZZ, max_examples=5)
-    @given(case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE), token=st.text("abcdefTOKEN 0123", max_size=30))
+    @given(
+        case=operation.as_strategy(generation_mode=GenerationMode.POSITIVE),
+        token=st.text("abcdefTOKEN 0123", max_size=30),
+    )
     def run(case, token):
         assert send(daemon, case, token).status_code == (200 if operation.path == "/api/health" else 401)
 
@@ -187,7 +190,9 @@ def test_without_the_token_nothing_is_told_and_nothing_done(daemon, operation):
 
 numbers = st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 plain = st.none() | st.booleans() | numbers | st.text(max_size=20)
-values = st.recursive(plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4))
+values = st.recursive(
+    plain, lambda inner: st.lists(inner, max_size=4) | st.dictionaries(st.text(max_size=8), inner, max_size=4)
+)
 kinds = st.sampled_from(["hello", "attach", "detach", "command", "status", "ping", "receipt", "ops"])
 commands = st.fixed_dictionaries(
     {"type": st.sampled_from(list(COMMANDS)), "session": st.sampled_from(["s", "t", ""]), "requestId": values},

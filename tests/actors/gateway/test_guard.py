@@ -49,7 +49,14 @@ def test_an_origin_is_the_gateways_own_or_named():
 
 
 def test_names_are_read_with_and_without_ports():
-    assert [name_of(host) for host in ("a", "a:1", "[::1]", "[::1]:1", "a:", "a:b")] == ["a", "a", "[::1]", "[::1]", "", ""]
+    assert [name_of(host) for host in ("a", "a:1", "[::1]", "[::1]:1", "a:", "a:b")] == [
+        "a",
+        "a",
+        "[::1]",
+        "[::1]",
+        "",
+        "",
+    ]
 
 
 @given(st.lists(st.floats(0, 3), max_size=60), st.floats(0.5, 20), st.integers(1, 10))

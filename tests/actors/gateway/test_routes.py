@@ -196,7 +196,9 @@ def test_a_get_changes_nothing():
     go(main)
 
 
-@pytest.mark.parametrize("path", ["/../pyproject.toml", "/..%2f..%2fpyproject.toml", "/static/index.html", "/page.js/.."])
+@pytest.mark.parametrize(
+    "path", ["/../pyproject.toml", "/..%2f..%2fpyproject.toml", "/static/index.html", "/page.js/.."]
+)
 def test_no_path_reaches_the_file_system(path):
     """B179: files are found by their exact names in memory."""
 
