@@ -4,8 +4,10 @@
 
 Every session streams one long answer; every socket follows its session's conversation and presence, the stalled ones follow
 all conversations and do not read a byte until the end. The clients are a process of their own, so "memory" is the daemon's
-alone; it is read each simulated minute, beside the size of all answers so far, of which it holds a few copies. "answered" is how long a healthy client's ping takes in real time, under that load on
-this machine. In the end every client must hold the daemon's own value, the stalled ones after reading what waits for them.
+alone; it is read each simulated minute, beside the size of all answers so far, of which it holds a few copies: the newest
+value, what a stalled client will get in the place of what it missed. "answered" is how long a healthy client's ping takes in
+real time, under that load on this machine. In the end every client must hold the daemon's own value, the stalled ones after
+reading what waits for them.
 """
 
 import argparse
