@@ -19,7 +19,7 @@ from .presence import Presence
 from .refusals import Refused, refusal
 
 RETRY_S = (0.1, 0.5, 2.0, 5.0)
-"""Pauses before a session that cannot be opened is asked for again."""
+"""Pauses before a session that cannot be opened is asked for again; then it is given up, as its supervisor has done."""
 
 What = Literal["conversation", "events", "conversations", "tasks", "presence"]
 Make = Callable[[], dict[str, Any]]
@@ -62,14 +62,16 @@ class Follower:
             try:
                 await self._one_life(send)
                 failures = 0
-            except SessionFailed:
-                await self._clock.sleep(RETRY_S[min(failures, len(RETRY_S) - 1)])
+            except SessionFailed as error:
+                if failures == len(RETRY_S):
+                    await _end(send, error)
+                    return
+                await self._clock.sleep(RETRY_S[failures])
                 failures += 1
             except PerdureError as error:
-                status, said = refusal(error)
-                if status != 404:
+                if refusal(error)[0] != 404:
                     raise
-                await send(lambda said=said: {"type": "ended", "reason": said["code"]})  # type: ignore[misc]
+                await _end(send, error)
                 return
 
     async def _one_life(self, send: Send) -> None:
@@ -104,6 +106,11 @@ class Follower:
         else:
             watched = await session.watch_conversations()
         return watched
+
+
+async def _end(send: Send, error: PerdureError) -> None:
+    reason = refusal(error)[1]["code"]
+    await send(lambda: {"type": "ended", "reason": reason})
 
 
 async def _gather(backlog: Backlog, watch: Watch) -> None:

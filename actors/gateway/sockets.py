@@ -104,6 +104,8 @@ class Socket:
             await self._socket.accept()
             if await self._introduced():
                 await self._serve()
+        except Refused as error:
+            await self._put_out(error)
         except (WebSocketDisconnect, RuntimeError):  # starlette's way to say that it is gone while something was sent
             return
         finally:
@@ -127,6 +129,11 @@ class Socket:
         limits = {"requestBytes": self._limits.request_bytes, "attachments": self._limits.attachments}
         await self._send(lambda: {"type": "welcome", "protocol": PROTOCOL, "you": you, "limits": limits})
         return True
+
+    async def _put_out(self, error: Refused) -> None:
+        """Say why, and close."""
+        await self._refuse(None, error)
+        await self._socket.close(TOO_MANY if error.code == "too_many" else WRONG_TOKEN)
 
     async def _serve(self) -> None:
         with self._house.connected():
@@ -254,12 +261,19 @@ class Socket:
         task = asyncio.get_running_loop().create_task(work)
         keep(task)
         task.add_done_callback(drop)
+        task.add_done_callback(_seen)
 
     async def _end(self) -> None:
         tasks = [*self._following.values(), *self._lengthy]
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+
+def _seen(task: asyncio.Task[None]) -> None:
+    """What a task raises when its client goes away is for nobody."""
+    if not task.cancelled() and task.exception() is not None:
+        log.debug("client_went_away", error=repr(task.exception()))
 
 
 def said_hello(frame: Incoming) -> Hello:

@@ -348,3 +348,40 @@ def test_the_names_of_models_are_chosen_by_the_daemon():
             await page.until(lambda: page.values[view]["docs"]["pi.agent"].get("instructions") == "be brief")
 
     go(main)
+
+
+def test_one_socket_more_than_may_be_is_refused():
+    async def main():
+        limits = Limits(sockets=2)
+        async with opened() as system, served(system, limits=limits) as door, door.page(), door.page() as other:
+            async with door.connect() as bare:
+                page = Page(bare)
+                assert (await page.frame("refused"))["error"]["code"] == "too_many"
+                assert await page.closed() == 4429
+            assert await other.command("open") == {"conversation": 1}
+
+    go(main)
+
+
+def test_a_session_that_is_given_up_ends_what_follows_it():
+    """B037: attachments do not keep a session crashing that its supervisors have given up."""
+
+    async def main():
+        clock = perdure.VirtualClock()
+        async with opened() as system, served(system, clock=clock) as door, door.page() as page:
+            await page.command("open")
+            view = await page.attach("conversation", conversation=1)
+            failing = perdure.SessionFailed("s", None)
+
+            async def session(key):
+                raise failing
+
+            system.session = session
+            system.kill("session:s")
+            async with asyncio.timeout(20):
+                while view not in page.ended:
+                    clock.advance(5.0)
+                    await asyncio.sleep(0.01)
+            assert page.ended[view] == "session_failed"
+
+    go(main)
