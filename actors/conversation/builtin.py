@@ -6,10 +6,9 @@ Shapes on disk and on the wire are those of the reference system, so that a read
 from collections.abc import Sequence
 from typing import Any, Literal, NotRequired, TypedDict
 
-from uuid_utils import uuid7
-
 from ...storage.records import ConversationRecord, Json, JsonObject
 from ..session.documents import Doc
+from ..session.names import new_name
 from ..session.tx import BaseTx, Entry
 
 
@@ -67,7 +66,7 @@ InboxDoc: Doc[Json] = Doc("pi.inbox", initial=lambda: {"items": []}, checkpoint_
 """Queued submissions in id order: ``items [{id, mode, content, author?}]``."""
 UsageDoc: Doc[Json] = Doc("pi.usage", initial=lambda: {"models": {}, "tools": {}}, checkpoint_when=_always)
 """The conversation's own spend: usage per ``provider/model`` and per tool, and ``turns``, the answers that were asked for."""
-ProviderDoc: Doc[Json] = Doc("pi.provider", initial=lambda: {"sessionId": str(uuid7())}, checkpoint_when=_always)
+ProviderDoc: Doc[Json] = Doc("pi.provider", initial=lambda: {"sessionId": new_name()}, checkpoint_when=_always)
 """The conversation's identity at providers: stable over reopen, retries and model changes, new for every fork."""
 AgentDoc: Doc[Json] = Doc("pi.agent", history="rewindable", fork="asOf", checkpoint_when=_always)
 """What someone chose for the conversation: ``model``, ``thinkingLevel``, ``extensions``, ``tools``, ``instructions``."""

@@ -15,7 +15,6 @@ tests/actors/runtime/test_actor.py, test_crash.py and test_stop.py.
 from collections.abc import Callable, Iterable
 from contextvars import Context
 from threading import Event, RLock, get_ident
-from time import perf_counter
 from types import CoroutineType
 from typing import TYPE_CHECKING, Any, Literal, Protocol
 
@@ -226,7 +225,7 @@ class Incarnation(StepRunner):
             if self.state != "running":  # crashed, or killed from inside the handler
                 close(result)
                 return
-            if perf_counter() >= deadline:
+            if self.scheduler.processor_time() >= deadline:
                 break
         self.current = None
         self.go_on()

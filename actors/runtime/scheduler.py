@@ -61,6 +61,7 @@ class Scheduler:
     call, may wait 5 ms each time that it wants it back.
 
     ``handlers`` are the running asynchronous steps and whose they are; ``context`` is for what is no actor's own.
+    A loop that simulates may bring its own ``ready_queue()``, which decides whose turn it is, and ``processor_time()``.
     """
 
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
@@ -72,7 +73,8 @@ class Scheduler:
         self.io_in_flight = 0
         self.deadline = 0.0
         self.closed = False
-        self._ready: deque[Ready] = deque()
+        self.processor_time: Callable[[], float] = getattr(loop, "processor_time", time.perf_counter)
+        self._ready: deque[Ready] = getattr(loop, "ready_queue", deque)()
         self._armed = False
         self._running = False
         self._busy_mark_s = 0.0
@@ -103,7 +105,7 @@ class Scheduler:
         put_back: list[Ready] = []
         self._running = True
         try:
-            while ready and not wanted.done() and time.perf_counter() < self.deadline:
+            while ready and not wanted.done() and self.processor_time() < self.deadline:
                 item = ready.popleft()
                 if item.context is own:
                     put_back.append(item)
@@ -130,7 +132,7 @@ class Scheduler:
             self.close()
         else:
             self._armed = True
-            self.deadline = time.perf_counter() + BUDGET_S  # for help_out; _run gives itself a new one
+            self.deadline = self.processor_time() + BUDGET_S  # for help_out; _run gives itself a new one
 
     def _wake_from_afar(self, item: Ready) -> None:
         try:
@@ -161,14 +163,14 @@ class Scheduler:
                 self._armed = False
 
     def _run_ready(self) -> None:
-        ready, now = self._ready, time.perf_counter
+        ready, now = self._ready, self.processor_time
         self.deadline = deadline = now() + BUDGET_S
         while ready:
             item = ready.popleft()
             item.context.run(item.activate)
             if now() >= deadline:
                 break
-        if self.io_in_flight > 0:
+        if self.io_in_flight > 0 and now is time.perf_counter:  # threads wait for the lock only where time is real
             self._step_aside()
 
     def _step_aside(self) -> None:

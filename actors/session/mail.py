@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 from msgspec.structs import replace
-from uuid_utils import uuid7
 
 from ...storage.contract import MessageQuery
 from ...storage.records import Json, JsonObject, MessageRecord, MessageSender
@@ -17,6 +16,7 @@ from ...supervisors.mail import Fate, arrive, refusal
 from .arguments import plain
 from .documents import Doc
 from .errors import InboxFull, InvalidValue, OutboxFull
+from .names import new_name
 from .tx import BaseTx
 
 MAX_INBOX = 1_000
@@ -36,7 +36,7 @@ def _always(value: JsonObject, ops: Sequence[object], deltas: int) -> bool:
 
 
 OutboxDoc: Doc[Json] = Doc(
-    "perdure.outbox", scope="session", initial=lambda: {"id": str(uuid7())}, checkpoint_when=_always
+    "perdure.outbox", scope="session", initial=lambda: {"id": new_name()}, checkpoint_when=_always
 )
 """The identity of a session as a sender: a session that is deleted and begun anew is another one."""
 MarkDoc: Doc[Json] = Doc(
