@@ -7,14 +7,18 @@
     ProtocolServer        a real HTTP server that plays a provider's protocol, faults included
     request_problems      what a strict provider would refuse a request for
     Scenario, explore     crash your own work at every point of it; ``python -m perdure.testing`` does so, too
+    simulate              one seed, one run: who runs next, what fails and who dies, the same each time; ``simulate_seeds``
     check, Trace          what must hold of every run, over its store and what it has shown
 
 A face of the rooms in which these live.
 """
 
 from .actors.chaos.explorer import Exploration, Failure, explore, replay
+from .actors.chaos.faults import Faults
 from .actors.chaos.invariants import check
 from .actors.chaos.scenario import Scenario
+from .actors.chaos.seeds import BrokenSeed, Simulations, simulate_seeds
+from .actors.chaos.simulation import Simulation, simulate
 from .actors.chaos.stored import Stored, StoredSession, read_store
 from .actors.chaos.trace import Trace
 from .actors.chaos.violations import Violation
@@ -26,9 +30,11 @@ from .storage.conformance import StorageConformance
 from .storage.faulty import FaultyStorage
 
 __all__ = [
+    "BrokenSeed",
     "Cut",
     "Exploration",
     "Failure",
+    "Faults",
     "FaultyStorage",
     "ProtocolServer",
     "Reply",
@@ -36,6 +42,8 @@ __all__ = [
     "Scenario",
     "ScriptedModel",
     "Silence",
+    "Simulation",
+    "Simulations",
     "StorageConformance",
     "Stored",
     "StoredSession",
@@ -47,6 +55,8 @@ __all__ = [
     "read_store",
     "replay",
     "request_problems",
+    "simulate",
+    "simulate_seeds",
 ]
 
 if __name__ == "__main__":

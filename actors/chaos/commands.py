@@ -1,13 +1,16 @@
-"""The command line of the crash explorer: ``python -m perdure.testing``.
+"""The command line of the crash explorer and of simulation: ``python -m perdure.testing``.
 
     explore [SCENARIO ...] [--backend memory] [--pairs 20] [--actors 20] [--seed 0]     crash at every point
     replay SCENARIO BACKEND [CRASH ...]                                                 run one failure again
+    simulate [SCENARIO] [--seconds 60] [--seed 0]                                       as many seeds as there is time for
+    simulate [SCENARIO] --seed 7                                                        run one seed again
     scenarios                                                                           list the shipped ones
 
 A scenario is a shipped one's name, or "file.py:Class". Ends with status 1 when something did not hold.
 Proved by tests/actors/chaos/test_commands.py.
 """
 
+import time
 from typing import Annotated, get_args
 
 import typer
@@ -17,6 +20,9 @@ from .explorer import explore, replay
 from .names import find
 from .points import Crash
 from .scenarios import SHIPPED
+from .seeds import report, simulate_seeds
+from .simulation import simulate
+from .workload import Office
 
 app = typer.Typer(
     add_completion=False, no_args_is_help=True, help="Crash scenarios at every point, and hold what must hold."
@@ -58,6 +64,29 @@ def replay_command(
     for violation in report.violations:
         typer.echo(f"  {violation}")
     raise typer.Exit(bool(report.violations))
+
+
+@app.command("simulate")
+def simulate_command(
+    name: Annotated[str | None, typer.Argument(metavar="[SCENARIO]")] = None,
+    seed: Annotated[
+        int | None, typer.Option(help="The only seed, or the first of many; default: one not used before.")
+    ] = None,
+    seconds: Annotated[float | None, typer.Option(help="For how long.")] = None,
+    seeds: Annotated[int | None, typer.Option(help="How many seeds.")] = None,
+) -> None:
+    """Simulate a scenario (default: an office that does a bit of everything); a seed alone prints its trace."""
+    scenario = Office if name is None else find(name)
+    if seed is not None and seconds is None and seeds is None:
+        run = simulate(seed, scenario)
+        lines, failed = report(run), bool(run.violations)
+    else:
+        first = int(time.time()) * 100_000 if seed is None else seed
+        found = simulate_seeds(scenario, first=first, seeds=seeds, seconds=seconds if seeds or seconds else 60.0)
+        lines, failed = map(str, [found, *found.broken]), bool(found.broken)
+    for line in lines:
+        typer.echo(line)
+    raise typer.Exit(failed)
 
 
 @app.command("scenarios")
