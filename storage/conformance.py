@@ -15,6 +15,7 @@ itself is not imported. Docstrings name the behaviour that a test holds; a failu
 
 from .conformance_batches import BatchConformance
 from .conformance_copies import CopyConformance
+from .conformance_deletions import DeletionConformance
 from .conformance_documents import DocumentConformance
 from .conformance_messages import MessageConformance
 from .conformance_scans import ScanConformance
@@ -28,6 +29,7 @@ class StorageConformance(
     DocumentConformance,
     CopyConformance,
     SessionConformance,
+    DeletionConformance,
 ):
     """All of the storage contract that every backend shares.
 

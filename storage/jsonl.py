@@ -32,9 +32,9 @@ from .checks import check_text, scope_id
 from .errors import StorageClosed, StorageFenced, StorageRejected
 from .jsonl_engine import Engine, open_engine
 from .jsonl_files import DiskFiles, Files
-from .jsonl_format import SessionHeader
+from .jsonl_format import SessionHeader, document_side
 from .jsonl_group import Prepared, detach, encode_group, resolve_copies
-from .jsonl_reclaim import freed, remainder
+from .jsonl_reclaim import endangered, freed, remainder
 from .jsonl_steps import Steps
 from .memory import MemoryStorage
 from .memory_session import MemorySession, Undo
@@ -157,9 +157,13 @@ class JsonlStorage(MemoryStorage):
         engine = self._usable()
         group = self._prepare(batches)
         await self._change(engine.journal.write, encode_group(group))
+        before = {one.session.key: endangered(one.session, _batches_of(group, one.session)) for one in group}
         for one in group:
             self._publish(one)
-        await self._reclaim([(one.session.key, side) for one in group for side in freed(one.session, one.batch)])
+        sides = [(one.session.key, side) for one in group for side in freed(one.session, one.batch)]
+        for key, documents in before.items():
+            sides += [(key, document_side(gone)) for gone in documents - self._sessions[key].documents.keys()]
+        await self._reclaim(sides)
 
     async def _change(self, change: Callable[P, None], *args: P.args, **kwargs: P.kwargs) -> None:
         """Change files. When that fails its outcome is unknown, and nothing more is changed until the next open."""
@@ -247,6 +251,11 @@ class JsonlStorage(MemoryStorage):
             plan = {(key, side): remainder(self._sessions[key], side) for key, side in sorted(due)}
             with suppress(StorageFenced):  # the newer owner reclaims
                 self._unreclaimed = await self._engine.change(self._engine.journal.reclaim, plan)
+
+
+def _batches_of(group: Iterable[Prepared], session: MemorySession) -> list[Batch]:
+    """List a session's batches of a group."""
+    return [one.batch for one in group if one.session is session]
 
 
 def _refuse_at(index: int, function: Callable[P, R], *args: P.args, **kwargs: P.kwargs) -> R:

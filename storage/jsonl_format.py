@@ -64,7 +64,7 @@ class Commit(Record, frozen=True, kw_only=True, tag_field="type", tag="commit"):
     """A line of ``main.jsonl``: a commit's marker.
 
     ``side`` tells how many records of this commit each side file holds, in batch order; ``tasks`` are those that ended;
-    ``deleted`` are messages.
+    ``deleted`` are messages, ``erased`` conversations.
     A commit of a group is valid only with the group's last one: ``awaits`` is the number of the session whose commit that
     is, and that commit's ``confirms`` gives the numbers of other sessions and the sequence up to which it makes them
     valid. ``after`` is the sequence of the line before, when both were appended at once.
@@ -83,6 +83,7 @@ class Commit(Record, frozen=True, kw_only=True, tag_field="type", tag="commit"):
     deleted: list[int] = []
     documents: list[DocumentRecord] = []
     retired: list[int] = []
+    erased: list[int] = []
     side: dict[str, int] = {}
     awaits: int | None = None
     confirms: dict[int, int] = {}

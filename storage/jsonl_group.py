@@ -25,6 +25,7 @@ from .memory_session import MemorySession
 from .records import (
     Base,
     Batch,
+    ConversationDelete,
     ConversationRecord,
     DocumentChange,
     DocumentCopy,
@@ -161,6 +162,7 @@ def split(batch: Batch, header: SessionHeader | None) -> tuple[Commit, list[Side
         deleted=[write.id for write in _of(batch, MessageDelete)],
         documents=[replace(write.record, created_at=batch.seq) for write in _of(batch, DocumentCreate)],
         retired=[write.id for write in _of(batch, DocumentRetire)],
+        erased=[write.id for write in _of(batch, ConversationDelete)],
         side=side,
     )
     return commit, records
@@ -202,13 +204,14 @@ def join(key: str, commit: Commit, contents: Contents) -> Batch:
             raise StorageCorrupt(f"document {payload.id} does not begin with a base")
     creations = [DocumentCreate(record=record, content=bases.get(record.id, _RECLAIMED)) for record in commit.documents]
     retirements = [DocumentRetire(id=retired) for retired in commit.retired]
+    erasures = [ConversationDelete(id=erased) for erased in commit.erased]
     tables: list[Write] = [*commit.conversations, *commit.entries, *states, *commit.tasks, *commit.submissions]
     messages: list[Write] = [*commit.messages, *(MessageDelete(id=deleted) for deleted in commit.deleted)]
     return Batch(
         session=key,
         seq=commit.seq,
         last_id=commit.last_id,
-        writes=[*tables, *messages, *changes, *creations, *retirements],
+        writes=[*tables, *messages, *changes, *creations, *retirements, *erasures],
         wake=commit.wake,
     )
 

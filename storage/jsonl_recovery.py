@@ -315,7 +315,23 @@ def _ended(commits: list[Commit]) -> set[str]:
     """Name the sides that nothing needs any more: of terminal tasks and of documents that left no history."""
     tasks = {task_side(task.id) for commit in commits for task in commit.tasks}
     retired = {document_side(number) for commit in commits for number in commit.retired}
-    return tasks | (retired & _latest(commits))
+    return tasks | (retired & _latest(commits)) | _deleted(commits)
+
+
+def _deleted(commits: list[Commit]) -> set[str]:
+    """Name the sides of documents that went with their conversations: those that no fork shows anything of."""
+    forks: dict[int, set[int]] = {}
+    for record in (record for commit in commits for record in commit.conversations):
+        if record.parent is not None:
+            forks.setdefault(record.parent.conversation_id, set()).add(record.id)
+    erased = {number for commit in commits for number in commit.erased}
+    erased |= {record.id for commit in commits for record in commit.conversations if record.deleted}
+    gone: set[int] = set()
+    for number in sorted(erased, reverse=True):  # a fork is younger than what it is a fork of
+        if forks.get(number, set()) <= gone:
+            gone.add(number)
+    documents = [record for commit in commits for record in commit.documents]
+    return {document_side(one.id) for one in documents if getattr(one.scope, "conversation_id", None) in gone}
 
 
 def _apply(session: MemorySession, commit: Commit, contents: Contents, path: Path) -> None:

@@ -28,10 +28,12 @@ from .checks import (
     sort_messages,
 )
 from .errors import StorageCorrupt
+from .memory_deletion import delete_conversation
 from .records import (
     MAX_ID,
     Base,
     Batch,
+    ConversationDelete,
     ConversationRecord,
     Delta,
     DocumentChange,
@@ -190,8 +192,11 @@ class MemorySession:
             undo.set(self, name, getattr(batch, name))
         documents: list[Write] = []
         messages: list[MessageRecord | MessageDelete] = []
+        conversations: list[int] = []
         for write in batch.writes:
             match write:
+                case ConversationDelete():
+                    conversations.append(write.id)
                 case ConversationRecord():
                     self._put_conversation(write, undo)
                 case EntryRecord():
@@ -212,6 +217,8 @@ class MemorySession:
         self._put_documents(documents, undo)
         for number in deleted:
             undo.drop(self.types, number)
+        for conversation in conversations:
+            delete_conversation(self, conversation, undo)
 
     def _own(self, id: int, kind: type[Write], undo: Undo) -> bool:
         """Give an id to a record type for ever; tell whether it was new."""

@@ -39,11 +39,12 @@ class ConversationOwner(Record, frozen=True, kw_only=True):
 
 
 class ConversationRecord(Record, frozen=True, kw_only=True):
-    """A transcript scope. Immutable."""
+    """A transcript scope. Immutable, until it is deleted: then it stays, ``deleted``, for as long as forks of it do."""
 
     id: int
     parent: Parent | None = None
     owner: ConversationOwner | None = None
+    deleted: bool = False
 
 
 class ContextEdit(Record, frozen=True, kw_only=True):
@@ -360,8 +361,20 @@ class MessageDelete(Record, frozen=True, kw_only=True):
     id: int
 
 
+class ConversationDelete(Record, frozen=True, kw_only=True):
+    """Delete a conversation: its submissions and tasks, their messages, its documents and entries, after all other writes.
+
+    What its forks show of it stays: entries up to the last fork point, rewindable documents, and its record, ``deleted``.
+    That goes with the last fork, a deleted one's own forks included. No task or document of it may be live any more. No
+    session uses the ids again.
+    """
+
+    id: int
+
+
 Write = (
     ConversationRecord
+    | ConversationDelete
     | EntryRecord
     | TaskRecord
     | SubmissionRecord

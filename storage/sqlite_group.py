@@ -23,6 +23,7 @@ from .checks import (
 from .records import (
     MAX_ID,
     Batch,
+    ConversationDelete,
     ConversationRecord,
     DocumentCopy,
     EntryRecord,
@@ -34,6 +35,7 @@ from .records import (
     Write,
 )
 from .sqlite_bulk import run_many
+from .sqlite_conversations import delete_conversation
 from .sqlite_documents import DocumentRows
 from .sqlite_messages import MessageRows
 from .sqlite_session import Row, SessionGroup
@@ -45,7 +47,7 @@ INSERT INTO sessions (seq, last_id, sid) VALUES (?, ?, ?)
 ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, last_id = excluded.last_id"""
 SET_WAKE = "UPDATE sessions SET wake = ? WHERE sid = ?"
 ADD_CONVERSATION = (
-    "INSERT INTO conversations (rid, parent, parent_at, owner_conversation, owner_task) VALUES (?, ?, ?, ?, ?)"
+    "INSERT INTO conversations (rid, parent, parent_at, owner_conversation, owner_task, deleted) VALUES (?, ?, ?, ?, ?, ?)"
 )
 ADD_ENTRY = "INSERT INTO entries (rid, conversation, seq, head, body) VALUES (?, ?, ?, ?, ?)"
 ADD_TASK = "INSERT INTO live_tasks (rid, body) VALUES (?, ?)"
@@ -112,12 +114,15 @@ class Group:
         session.advance(batch)
         documents: list[Write] = []
         messages: list[MessageRecord | MessageDelete] = []
+        conversations: list[int] = []
         for write in batch.writes:
             collect = _COLLECT.get(type(write))
             if collect is not None:
                 collect(self, session, write)
             elif isinstance(write, MessageRecord | MessageDelete):
                 messages.append(write)
+            elif isinstance(write, ConversationDelete):
+                conversations.append(write.id)
             else:
                 documents.append(write)
         deleted = self._add_messages(session, messages) if messages else []
@@ -125,6 +130,8 @@ class Group:
             self._add_documents(session, documents)
         for number in deleted:
             session.types.pop(number, None)
+        if conversations:
+            self._delete_conversations(session, conversations)
 
     def _add_messages(self, session: SessionGroup, messages: list[MessageRecord | MessageDelete]) -> list[int]:
         """Collect message writes; give the ids that are free for other records from the next batch on."""
@@ -133,6 +140,11 @@ class Group:
             self.flush()
         self._messages.collect(session, records, deleted)
         return deleted
+
+    def _delete_conversations(self, session: SessionGroup, conversations: list[int]) -> None:
+        self.flush()
+        for conversation in conversations:
+            delete_conversation(self._connection, session, conversation)
 
     def _add_documents(self, session: SessionGroup, documents: list[Write]) -> None:
         writes = sort_documents(documents)
@@ -166,6 +178,7 @@ class Group:
                 parent and parent.at,
                 owner and session.rid(owner.conversation_id),
                 owner and session.rid(owner.task_id),
+                int(record.deleted),
             )
         )
 

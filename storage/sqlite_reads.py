@@ -50,7 +50,7 @@ SESSIONS = "SELECT sid, key, created_at, seq, last_id, wake FROM sessions WHERE 
 DUE = "SELECT key FROM sessions WHERE wake IS NOT NULL AND wake <= ? ORDER BY wake, sid LIMIT ?"
 NEXT_WAKE = "SELECT wake FROM sessions WHERE wake IS NOT NULL AND wake > ? ORDER BY wake LIMIT 1"
 
-_CONVERSATION = "SELECT rid, parent, parent_at, owner_conversation, owner_task FROM conversations "
+_CONVERSATION = "SELECT rid, parent, parent_at, owner_conversation, owner_task, deleted FROM conversations "
 CONVERSATION = _CONVERSATION + "WHERE rid = ?"
 CONVERSATIONS = both_orders(_CONVERSATION + "WHERE rid BETWEEN ?1 AND ?2 ORDER BY rid")
 CONVERSATIONS_OF_TASK = both_orders(
@@ -197,14 +197,15 @@ def scan_conversations(
     return cut_page((_conversation(prefix, row) for row in rows), order, limit)
 
 
-def _conversation(prefix: int, row: tuple[int, int | None, int | None, int | None, int | None]) -> ConversationRecord:
-    rid, parent, at, owner, task = row
+def _conversation(prefix: int, row: tuple[int, int | None, int | None, int | None, int | None, int]) -> ConversationRecord:
+    rid, parent, at, owner, task, deleted = row
     return ConversationRecord(
         id=rid - prefix,
         parent=None if parent is None or at is None else Parent(conversation_id=parent - prefix, at=at),
         owner=None
         if owner is None or task is None
         else ConversationOwner(conversation_id=owner - prefix, task_id=task - prefix),
+        deleted=bool(deleted),
     )
 
 

@@ -42,8 +42,10 @@ CREATE TABLE conversations (
     parent INTEGER,                  -- rid
     parent_at INTEGER,               -- id of the entry after which the fork left its parent
     owner_conversation INTEGER,      -- rid
-    owner_task INTEGER               -- rid
+    owner_task INTEGER,              -- rid
+    deleted INTEGER NOT NULL         -- 1: only what forks show of it is left
 );
+CREATE INDEX conversations_parent ON conversations (parent, parent_at) WHERE parent IS NOT NULL;
 CREATE INDEX conversations_owner_conversation ON conversations (owner_conversation)
     WHERE owner_conversation IS NOT NULL;
 CREATE INDEX conversations_owner_task ON conversations (owner_task) WHERE owner_task IS NOT NULL;
