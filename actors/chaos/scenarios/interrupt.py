@@ -1,4 +1,4 @@
-"""Interrupt: a run with a subagent below it is aborted from outside; everything below ends first, and the next input is answered."""
+"""Interrupt: a run with a subagent below it is aborted from outside; what is below ends first, and the next input is answered."""
 
 from collections.abc import Iterable
 from typing import Any
