@@ -15,10 +15,10 @@ from itertools import count
 import msgspec
 
 from .faults import Faults
-from .invariants import Violation
 from .names import reference
 from .scenario import Scenario
 from .simulation import Simulation, simulate, undisturbed
+from .violations import Violation
 from .workload import Office
 
 

@@ -28,12 +28,13 @@ from ..runtime import VirtualClock
 from ..session import names
 from ..session.errors import SessionFailed
 from .faults import Faults, FlakyModel, SimStorage
-from .invariants import Violation, check
+from .invariants import check
 from .loop import ProcessDied, SimLoop, Stalled
 from .recording import EffectRecorder, ObservedSystem
 from .scenario import Scenario
 from .stored import read_store
 from .trace import Crashed, Event, Opened, Sink, Trace
+from .violations import Violation
 from .workload import Office
 
 Maker: TypeAlias = Callable[[], Scenario] | Callable[[Random], Scenario]
