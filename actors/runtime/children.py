@@ -106,7 +106,9 @@ class Children:
             if child.phase == "down":
                 child.wait_until(None)
                 self._return_mail(child)
-        living = [child for child in reversed(self._children.values()) if child.incarnation is not None]
+        living = [
+            (child, child.incarnation) for child in reversed(self._children.values()) if child.incarnation is not None
+        ]
         if not living:
             return None
         return self._kill_living(living) if kill else self._stop_living(living)
@@ -290,20 +292,18 @@ class Children:
         self._supervisor.system.answer_unhandled(child.spec.id, child.mail)
         child.mail = []
 
-    async def _stop_living(self, living: Sequence[Child]) -> None:
-        """One after the other, but at once where no child may depend on another."""
+    async def _stop_living(self, living: Sequence[tuple[Child, Incarnation]]) -> None:
+        """One after the other, but at once where no child may depend on another. Some may have ended before this begins."""
         in_order = self._strategy != "one_for_one"
-        ends = [child.incarnation.when_ended() for child in living if child.incarnation is not None]
-        for child, ended in zip(living, ends, strict=True):
+        for child, incarnation in living:
             self._stop(child)
             if in_order:
-                await ended
-        for ended in ends:
-            await ended
+                await incarnation.when_ended()
+        for _, incarnation in living:
+            await incarnation.when_ended()
 
-    async def _kill_living(self, living: Sequence[Child]) -> None:
-        incarnations = [child.incarnation for child in living if child.incarnation is not None]
-        for incarnation in incarnations:
+    async def _kill_living(self, living: Sequence[tuple[Child, Incarnation]]) -> None:
+        for _, incarnation in living:
             incarnation.kill("its supervisor was killed")
-        for incarnation in incarnations:
+        for _, incarnation in living:
             await incarnation.when_ended()

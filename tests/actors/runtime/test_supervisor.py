@@ -551,6 +551,23 @@ async def test_independent_children_stop_side_by_side():
         assert stopping == ["c", "b", "a"]
 
 
+@pytest.mark.parametrize("strategy", ["one_for_one", "one_for_all", "rest_for_one"])
+@pytest.mark.parametrize("order", [("stop", "kill"), ("kill", "stop")])
+async def test_a_child_that_ends_just_when_its_supervisor_begins_to_stop_leaves_no_other_child_alive(strategy, order):
+    """Its end is heard of between the decision to stop all that live and the first of these stops."""
+    async with ActorSystem() as system:
+        boss = system.spawn(Supervisor, strategy=strategy, children=[ChildSpec(one, Child) for one in "abc"])
+        await turns()
+        for step in order:
+            if step == "stop":
+                boss.stop(block=False)
+            else:
+                system.kill(system.ref("b"))
+        async with asyncio.timeout(10):
+            await boss.when_ended()
+        assert [system.ref(one) for one in "abc"] == [None, None, None]
+
+
 async def test_the_supervisors_own_on_stop_runs_when_its_children_have_ended():
     class Last(Supervisor):
         def on_stop(self):
