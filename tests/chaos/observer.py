@@ -3,11 +3,9 @@
 import asyncio
 from contextlib import asynccontextmanager
 
-import msgspec
 import perdure
-from perdure.chord import Decoder, apply_immutable
+from perdure.actors.chaos.views import view_states
 from perdure.storage.faulty import FaultyStorage
-from perdure.storage.records import Base, ConversationScope, DocumentChange, DocumentCreate
 
 from .scenario import KEY
 
@@ -103,7 +101,7 @@ class Observer:
     def check_views(self):
         """Every view was a stored state of its conversation, none went back behind an earlier one, nothing shown is lost."""
         for conversation, shown in self.views.items():
-            states = view_states(self.stored(), conversation)
+            states = list(view_states(self.stored(), conversation))
             at = 0
             for view in shown:
                 while at < len(states) and states[at] != view:
@@ -126,30 +124,3 @@ def _said(message):
 
 def _records(publication):
     return [*publication.conversations, *publication.entries, *publication.tasks, *publication.submissions]
-
-
-def view_states(batches, conversation):
-    """The view of a conversation after each of the session's commits, derived from what was stored alone."""
-    record, entries, docs, kinds, decoders = None, [], {}, {}, {}
-    states = []
-    for batch in batches:
-        for write in batch.writes:
-            if isinstance(write, perdure.ConversationRecord) and write.id == conversation:
-                record = msgspec.to_builtins(write)
-            elif isinstance(write, perdure.EntryRecord) and write.conversation_id == conversation:
-                entries = [*entries, msgspec.to_builtins(write)]
-            elif isinstance(write, DocumentCreate) and write.record.scope == ConversationScope(
-                conversation_id=conversation
-            ):
-                kinds[write.record.id] = write.record.kind
-                docs = {**docs, write.record.kind: write.content.value}
-            elif isinstance(write, DocumentChange) and write.id in kinds:
-                if isinstance(write.content, Base):
-                    decoders.pop(write.id, None)
-                    value = write.content.value
-                else:
-                    ops = decoders.setdefault(write.id, Decoder()).decode(write.content.ops)
-                    value = apply_immutable(docs[kinds[write.id]], ops)
-                docs = {**docs, kinds[write.id]: value}
-        states.append({"conversation": record, "entries": entries, "docs": docs})
-    return states
