@@ -11,6 +11,7 @@ from perdure.actors.chaos import counting, effects, invariants, visibility, work
 from perdure.actors.chaos.invariants import INVARIANTS, check_stored
 from perdure.actors.chaos.scenarios.compaction import Compaction
 from perdure.actors.chaos.scenarios.fork import Fork
+from perdure.actors.chaos.scenarios.migration import Migration
 from perdure.actors.chaos.scenarios.parallel import Parallel
 from perdure.actors.chaos.scenarios.ping_pong import PingPong
 from perdure.actors.chaos.scenarios.subagents import Subagents
@@ -130,7 +131,7 @@ def with_task(kept, wanted, **fields):
     return with_session(kept.stored, tasks={**session.tasks, task.id: replace(task, **fields)})
 
 
-@pytest.mark.parametrize("scenario", [Parallel, PingPong, Subagents, Fork, Compaction])
+@pytest.mark.parametrize("scenario", [Parallel, PingPong, Subagents, Fork, Compaction, Migration])
 def test_a_run_that_went_well_breaks_nothing(scenario):
     kept = Kept(scenario)
     assert check_stored(kept.stored, kept.trace) == []
@@ -338,6 +339,20 @@ def test_a_message_that_was_never_brought_is_caught(parallel):
     message = MessageRecord(id=900, status="outgoing", task_id=4, session="b")
     stored = with_session(parallel.stored, messages={900: message})
     assert caught(work.nothing_is_forgotten, stored, parallel.trace) == {"P9"}
+
+
+@pytest.mark.parametrize("late", [lambda wake: None, lambda wake: wake + 1])
+def test_a_deadline_that_a_commit_does_not_tell_of_is_caught(late):
+    """A session whose task sleeps is in no memory: only its stored time wakes it."""
+    kept = Kept(Migration)
+
+    def forgetful(event):
+        if isinstance(event, Committed) and event.batch.wake:
+            return Committed(batch=replace(event.batch, wake=late(event.batch.wake)))
+        return event
+
+    assert caught(work.deadlines_are_stored, kept.stored, kept.trace) == set()
+    assert caught(work.deadlines_are_stored, kept.stored, changed(kept.trace, forgetful)) == {"P8"}
 
 
 # --- once
