@@ -17,6 +17,7 @@ from ... import (
     SessionClosed,
     SessionFailed,
     StorageError,
+    StorageRejected,
     SubmissionTooLarge,
     UnknownCall,
     UnknownRecord,
@@ -58,7 +59,7 @@ def refusal(error: BaseException) -> tuple[int, dict[str, Any]]:
     if isinstance(error, Refused):
         again = {} if error.retry_after_s is None else {"retryAfter": error.retry_after_s}
         return error.status, {"code": error.code, "message": str(error), **again}
-    if isinstance(error, AGAIN):
+    if isinstance(error, AGAIN) and not isinstance(error, StorageRejected):
         log.warning("command_uncertain", error=repr(error))
         return 503, {"code": _code(error), "message": SAID, "retryAfter": 1.0}
     if isinstance(error, PerdureError):

@@ -140,7 +140,7 @@ class Socket:
             while True:
                 try:
                     await self._take(await self._read())
-                except Unreadable as error:
+                except Unread as error:
                     await self._refuse(error.id, error)
                 except Refused as error:
                     await self._refuse(None, error)
@@ -157,8 +157,15 @@ class Socket:
         if len(text) > self._limits.request_bytes or len(text.encode(errors="replace")) > self._limits.request_bytes:
             await self._socket.close(TOO_LARGE)
             raise WebSocketDisconnect(TOO_LARGE)
-        slow_down(self._rate.take(self._house.clock.monotonic()))
+        self._slow_down(text)
         return read_frame(text)
+
+    def _slow_down(self, text: str) -> None:
+        """Refuse a frame that comes too fast, by its id, so that it can be sent again. Raises Unread."""
+        try:
+            slow_down(self._rate.take(self._house.clock.monotonic()))
+        except Refused as error:
+            raise Unread(text, error.code, str(error), error.status, error.retry_after_s) from None
 
     async def _take(self, frame: Incoming) -> None:
         match frame:
@@ -283,11 +290,11 @@ def said_hello(frame: Incoming) -> Hello:
     return frame
 
 
-class Unreadable(Refused):
-    """A frame is not what the protocol knows. ``id`` is the frame's, if it has one that can be read."""
+class Unread(Refused):
+    """A frame was not taken. ``id`` is the frame's, if it has one that can be read."""
 
-    def __init__(self, text: str, error: Exception) -> None:
-        super().__init__("invalid_frame", f"this is no frame: {error}")
+    def __init__(self, text: str, code: str, message: str, status: int = 400, again_s: float | None = None) -> None:
+        super().__init__(code, message, status, retry_after_s=again_s)
         self.id = _id_of(text)
 
 
@@ -303,11 +310,11 @@ def _id_of(text: str) -> int | None:
 
 
 def read_frame(text: str) -> Incoming:
-    """Read what a client has sent. Raises Unreadable."""
+    """Read what a client has sent. Raises Unread."""
     try:
         return FRAMES.decode(text)
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
-        raise Unreadable(text, error) from None
+        raise Unread(text, "invalid_frame", f"this is no frame: {error}") from None
 
 
 def subject_of(frame: Attach) -> Subject:

@@ -407,10 +407,11 @@ export class Client extends EventTarget {
   }
 
   #refused({ id, error }) {
-    const waiting = this.#waiting.get(id);
-    if (waiting && (AGAIN.has(error.code) || error.code.startsWith("storage_"))) {
+    const uncertain = AGAIN.has(error.code) || error.code.startsWith("storage_");
+    const tooFast = error.code === "rate_limited" && this.#followings.has(id);
+    if (tooFast || (uncertain && this.#waiting.has(id))) {
       setTimeout(() => this.#again(id), 1000 * (error.retryAfter ?? 1));
-    } else if (waiting) this.#refuse(id, error);
+    } else if (this.#waiting.has(id)) this.#refuse(id, error);
     else if (this.#followings.has(id)) this.#follow({ type: "ended", id, reason: error.code });
     else {
       this.error = new Refused(error);
@@ -420,8 +421,11 @@ export class Client extends EventTarget {
   }
 
   #again(id) {
+    if (this.state !== "open") return; // when it is, everything is sent again anyway
     const waiting = this.#waiting.get(id);
-    if (waiting && this.state === "open") this.#send({ type: "command", id, command: waiting.command });
+    const following = this.#followings.get(id);
+    if (waiting) this.#send({ type: "command", id, command: waiting.command });
+    else if (following) this.#send(following.frame());
   }
 
   #refuse(id, error) {
