@@ -12,7 +12,8 @@ import perdure
 import pytest
 from perdure.gateway import Limits
 
-from .support import TOKEN, go, opened, served
+from .support import TOKEN, go, opened, said, served
+from .test_serving import APP, Visitor, end, introduced, start
 
 NODE = shutil.which("node")
 HERE = Path(__file__).parent
@@ -63,6 +64,56 @@ def test_a_replica_that_loses_its_connection_all_the_time_ends_up_equal():
             assert_once(said["receipts"], [entry async for entry in history(root)])
 
     go(main, within=200)
+
+
+@pytest.mark.timeout(120)
+def test_a_page_catches_up_by_itself_when_the_daemon_was_killed(tmp_path):
+    """B158, B164: kill -9 in mid-answer and in mid-write; the page comes back alone, and each of its writes is there once."""
+    (tmp_path / "room.py").write_text(APP)
+    (tmp_path / "token").write_text(TOKEN + "\n")
+
+    async def main():
+        first, port, token = start(tmp_path, "--port", "0", "--token-file", "token")
+        door, subjects = Visitor(port), [{"what": "conversation", "conversation": 1}, {"what": "conversations"}]
+        try:
+            async with door.connect() as bare:
+                page = await introduced(bare, token)
+                await page.command("open")
+                view = await page.attach("conversation", conversation=1)
+                following = follower(door, subjects=subjects, writes=100, dropMs=10**7, seed=1)
+                async with following as replica:
+                    await page.command("submit", conversation=1, content="go")
+                    await page.until(lambda: "tick" in json.dumps(page.values[view]["docs"]["pi.live"]))
+                    first.kill()
+                    await page.closed()
+                    await restarted(tmp_path, door, token, replica, subjects)
+        finally:
+            end(first)
+
+    go(main, within=100)
+
+
+async def restarted(folder, door, token, replica, subjects):
+    second, port, _ = start(folder, "--port", str(door.port), "--token-file", "token")
+    try:
+        async with door.connect() as bare:
+            assert port == door.port
+            page = await introduced(bare, token)
+            views = [await page.attach(**subject) for subject in subjects]
+            await page.until(lambda: said(page.values[views[0]])[-1:] == ["tick " * 60])
+            await page.command("write", conversation=1, kind="app.marker", data={"text": "the end"})
+            told = await replica("the end")
+            assert told["welcomes"] == 2
+            await page.until(lambda: told["values"] == [page.values[view] for view in views])
+            entries = [perdure.EntryRecord(**entry_fields(one)) for one in page.values[views[0]]["entries"]]
+            assert_once(told["receipts"], entries)
+            page.stop()
+    finally:
+        end(second)
+
+
+def entry_fields(entry):
+    return {"id": entry["id"], "conversation_id": 1, "kind": entry["kind"], "data": entry.get("data")}
 
 
 async def commit(session, rng, conversation, number):

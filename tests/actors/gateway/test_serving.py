@@ -110,6 +110,7 @@ class Visitor(Door):
 
     def __init__(self, port):
         self.port, self.host = port, f"127.0.0.1:{port}"
+        self.url = f"http://{self.host}"
 
 
 def test_the_process_ends_when_nothing_is_due_and_the_next_one_goes_on_from_the_file_alone(tmp_path):
