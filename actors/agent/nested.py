@@ -53,6 +53,8 @@ class NestedCalls:
         self._call_id = call_id
         self._made: dict[str, int] | None = None if again else {}
         self._count = 0
+        self._named: set[str] = set()
+        """The calls that this execution has asked for, by id."""
         self._queue: deque[_Wanted] = deque()
         self._under_way = 0
         self._creating: asyncio.Task[None] | None = None
@@ -77,9 +79,16 @@ class NestedCalls:
             raise InvalidValue(f"a call's arguments are an object, got: {arguments!r}")
         wanted = _Wanted(f"{self._call_id}/{key}", name("a tool's name", tool), given)
         self._count += 1
+        self._take_name(wanted.call_id, key)
         self._queue.append(wanted)
         self._create_soon()
         return wanted
+
+    def _take_name(self, call_id: str, key: str) -> None:
+        """Keep two calls from one key: an execution that runs again would find one of them, and make the other again."""
+        if call_id in self._named:
+            raise InvalidValue(f"key {key!r} names another call of this execution")
+        self._named.add(call_id)
 
     # --- creating
 

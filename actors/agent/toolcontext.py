@@ -108,8 +108,9 @@ class ToolContext(Doors):
 
         It is a task that this call owns; the model sees nothing of it. An error of the tool is a result with
         ``is_error``. An execution that runs again after a crash gets the results of the calls that it has made before, by
-        ``key`` (default: the number of the call). Calls that are left running are aborted when this one ends. So many as
-        ``Settings.max_nested_calls`` say are under way at once; those that are begun together are stored together.
+        ``key`` (default: the number of the call), which names one call of an execution. Calls that are left running are
+        aborted when this one ends. So many as ``Settings.max_nested_calls`` say are under way at once; those that are begun
+        together are stored together. Raises InvalidValue for a key that was used, InvalidJson.
         """
         return self._nested.call(tool, arguments, key)
 

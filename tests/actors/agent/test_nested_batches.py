@@ -1,6 +1,7 @@
 """Nested calls that are begun together: few commits, and what may go wrong between and in them."""
 
 import asyncio
+from contextlib import suppress
 
 import perdure
 import pytest
@@ -155,6 +156,28 @@ def test_names_and_keys_of_calls_are_text(tool, key):
 
         async with scene(FAN, tools=[Fan().work, fan]) as s:
             assert (await s.ask()).text == "3"
+
+    go(main)
+
+
+@pytest.mark.parametrize(("first", "second"), [("k", "k"), ("1", None), (None, "0")])
+def test_a_key_names_one_call_of_an_execution(first, second):
+    """P6: of two calls by one key, an execution that runs again could only find one, and would make the other again."""
+
+    async def main():
+        work = Fan(replay="unsafe")
+
+        @perdure.tool(replay="safe")
+        async def fan(ctx: perdure.ToolContext) -> str:
+            """Call."""
+            with suppress(perdure.InvalidValue):
+                await ctx.call("work", {"number": 1}, key=first)
+                await ctx.call("work", {"number": 2}, key=second)
+            return (await ctx.call("work", {"number": 3})).text
+
+        async with scene(FAN, tools=[work.work, fan]) as s:
+            assert (await s.ask()).text == "3"
+            assert work.ran == [1, 3]
 
     go(main)
 
