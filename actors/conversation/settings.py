@@ -1,13 +1,42 @@
-"""Policies of a system, read anew at every decision and never stored."""
+"""Policies of a system, read anew at every decision and never stored.
 
-from typing import Literal
+Making one raises InvalidValue for what no system could work by. Proved by tests/actors/conversation/test_settings.py.
+"""
+
+import math
+from typing import Any, Literal, get_args
 
 import msgspec
 
+from ..session.errors import InvalidValue
+
 QueueMode = Literal["one-at-a-time", "all"]
+ToolExecution = Literal["parallel", "sequential"]
+CHOICES: dict[str, tuple[str, ...]] = {
+    "tool_execution": get_args(ToolExecution),
+    "steering_mode": get_args(QueueMode),
+    "follow_up_mode": get_args(QueueMode),
+}
+LEAST = {"max_nested_calls": 1}
 
 
-class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class _Policy(msgspec.Struct, frozen=True, kw_only=True):
+    """Fields that are numbers are finite and not negative."""
+
+    def __post_init__(self) -> None:
+        for field in self.__struct_fields__:
+            _check(f"{type(self).__name__}.{field}", field, getattr(self, field))
+
+
+def _check(what: str, field: str, value: Any) -> None:
+    least = LEAST.get(field, 0)
+    if isinstance(value, int | float) and not least <= value < math.inf:
+        raise InvalidValue(f"{what} must be a finite number from {least}, got: {value!r}")
+    if field in CHOICES and value not in CHOICES[field]:
+        raise InvalidValue(f"{what} must be one of {', '.join(CHOICES[field])}, got: {value!r}")
+
+
+class RetryPolicy(_Policy, frozen=True, kw_only=True):
     """Durable retries of model requests: at most ``max_retries`` after the first attempt, with doubling delays in ms.
 
     A delay is up to the part ``jitter`` longer, another one for each task, so that those who failed together do not come
@@ -22,14 +51,14 @@ class RetryPolicy(msgspec.Struct, frozen=True, kw_only=True):
     max_wait_ms: int = 86_400_000
 
 
-class ProgressPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class ProgressPolicy(_Policy, frozen=True, kw_only=True):
     """How often streamed partials and running tool output are committed, in ms."""
 
     partial_interval_ms: int = 100
     output_interval_ms: int = 100
 
 
-class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
+class CompactionPolicy(_Policy, frozen=True, kw_only=True):
     """When context is compacted without being asked for, and how much of it stays word for word. In tokens.
 
     A request waits for a compaction when less than ``reserve_tokens`` of the window would be left; ``background_tokens``
@@ -42,7 +71,7 @@ class CompactionPolicy(msgspec.Struct, frozen=True, kw_only=True):
     keep_recent_tokens: int = 20_000
 
 
-class Settings(msgspec.Struct, frozen=True, kw_only=True):
+class Settings(_Policy, frozen=True, kw_only=True):
     """Everything that can be set for a whole system. Replace the object to change it while running.
 
     ``extensions`` is the default selection by name (None: all installed). The queue modes say how many queued items of
@@ -56,7 +85,7 @@ class Settings(msgspec.Struct, frozen=True, kw_only=True):
     retry: RetryPolicy = RetryPolicy()
     progress: ProgressPolicy = ProgressPolicy()
     compaction: CompactionPolicy = CompactionPolicy()
-    tool_execution: Literal["parallel", "sequential"] = "parallel"
+    tool_execution: ToolExecution = "parallel"
     steering_mode: QueueMode = "one-at-a-time"
     follow_up_mode: QueueMode = "one-at-a-time"
     request_timeout_ms: int | None = None
