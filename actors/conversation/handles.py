@@ -159,7 +159,7 @@ class Conversation(Handle):
         """Take back a queued submission of this conversation (see ``Submission.withdraw``); another's is "not_found".
 
         A ``request_id``, here and in the other commands that take one, makes sending it again harmless: the first answer
-        is given again. Raises RequestIdReused when it named another command.
+        is given again, until 1,000 newer commands to the conversation had ids. Raises RequestIdReused when it named another.
         """
         named = submission.id if isinstance(submission, Submission) else whole("a submission's id", submission)
         return cast("Withdrawal", await self._once("withdraw", request_id, lambda tx: withdraw(tx, named, self.id)))
@@ -235,16 +235,17 @@ class Conversation(Handle):
         core = await self._core()
         await self._exists(core)
 
-        async def mark() -> list[int]:
+        reached: list[int] = []
+
+        async def mark() -> None:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
-            reached = list(_live_work(core, self.id, background=background))
+            reached.extend(_live_work(core, self.id, background=background))
             for task in reached:
                 await tx.mark_task(task)
-            return reached
 
         async with Commit(core, lambda: Tx(core, self.id)) as tx:
-            reached, first = await once(tx, self.id, request_id, "abort", mark)
+            _, first = await once(tx, self.id, request_id, "abort", mark)
         if not first:
             return
         if background:

@@ -1,7 +1,9 @@
 """Receipts: what a command with a ``request_id`` has done, stored by the commit that did it.
 
 Whoever sends a command again, because the answer was lost with a connection or a process, gets the first answer, and nothing
-happens twice. Submissions are their own receipts (``inbox``). Proved by tests/actors/conversation/test_receipts.py.
+happens twice. Of each conversation, and of the session as a whole, the newest 1,000 are kept, in one document: an id that so
+many newer ones followed is new again, and no step costs more for the past. Submissions are their own receipts (``inbox``).
+Proved by tests/actors/conversation/test_receipts.py.
 """
 
 from collections.abc import Awaitable, Callable, Sequence
@@ -13,20 +15,19 @@ from ..session.tx import BaseTx
 from .errors import RequestIdReused
 from .inbox import check_request_id
 
-
-def _once_written(value: JsonObject, ops: Sequence[Any], deltas: int) -> bool:
-    return True
-
-
-def _seed(seed: Json) -> JsonObject:
-    return {}
+KEPT = 1_000
+"""How many receipts of one conversation, or of one session, are kept."""
+BASE_EVERY = 64
+"""How many receipts are stored by themselves before all are."""
 
 
-ReceiptDoc: Doc[Json] = Doc("pi.receipt", family=True, initial=_seed, checkpoint_when=_once_written)
-"""By request id: what a command to a conversation has done, ``{command, result}``."""
-SessionReceiptDoc: Doc[Json] = Doc(
-    "pi.session-receipt", scope="session", family=True, initial=_seed, checkpoint_when=_once_written
-)
+def _in_turn(value: JsonObject, ops: Sequence[Any], deltas: int) -> bool:
+    return deltas >= BASE_EVERY
+
+
+ReceiptsDoc: Doc[Json] = Doc("pi.receipts", checkpoint_when=_in_turn)
+"""By request id, oldest first: what a command to a conversation has done, ``{command, result}``."""
+SessionReceiptsDoc: Doc[Json] = Doc("pi.session-receipts", scope="session", checkpoint_when=_in_turn)
 """The same of commands to the session as a whole."""
 
 
@@ -45,12 +46,13 @@ async def once(
     if request_id is None:
         return await make(), True
     check_request_id(request_id)
-    doc = SessionReceiptDoc if conversation_id is None else ReceiptDoc
-    receipt = await tx.doc(doc, conversation_id, key=request_id)
-    if "command" in receipt:
-        return _known(receipt.to_json(), request_id, command), False
+    receipts = await tx.doc(SessionReceiptsDoc if conversation_id is None else ReceiptsDoc, conversation_id)
+    if request_id in receipts:
+        return _known(receipts[request_id].to_json(), request_id, command), False
     result = await make()
-    receipt.update({"command": command, "result": result})
+    receipts[request_id] = {"command": command, "result": result}
+    while len(receipts) > KEPT:
+        del receipts[next(iter(receipts))]
     return result, True
 
 

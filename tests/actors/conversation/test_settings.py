@@ -31,6 +31,8 @@ def test_settings_that_nobody_could_work_by_are_refused(kind, field, value):
 
 
 def test_nothing_is_a_setting_where_it_means_something():
-    settings = perdure.Settings(max_queued_submissions=0, max_outgoing_messages=0, idle_after_s=0, request_timeout_ms=None)
+    settings = perdure.Settings(
+        max_queued_submissions=0, max_outgoing_messages=0, idle_after_s=0, request_timeout_ms=None
+    )
     assert settings.idle_after_s == 0
     assert perdure.CompactionPolicy(background_tokens=0).background_tokens == 0
