@@ -5,7 +5,7 @@ from contextlib import contextmanager
 from typing import Any
 
 from ..models import AssistantMessage, Model, ModelRequest
-from ..session.tracing import client_span, failed
+from ..session.tracing import client_span, describe, failed
 from ..task.run import Run
 from ..task.spans import conversation
 
@@ -38,6 +38,6 @@ def _answered(span: Any, message: AssistantMessage) -> None:
         "gen_ai.usage.cache_creation.input_tokens": spent.cache_write,
         "gen_ai.usage.reasoning.output_tokens": spent.reasoning,
     }
-    span.set_attributes({name: value for name, value in said.items() if value is not None})
+    describe(span, {name: value for name, value in said.items() if value is not None})
     if message.error is not None:
         failed(span, message.error.kind)

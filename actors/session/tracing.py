@@ -64,8 +64,13 @@ class _Ids:
 def tracer() -> Any:
     """Give perdure's tracer; None when nobody has configured a provider."""
     api: Any = sys.modules.get("opentelemetry.trace")
-    if api is None:
-        return None
+    if api is not None:
+        with _quietly("tracer"):
+            return _tracer(api)
+    return None
+
+
+def _tracer(api: Any) -> Any:
     provider = api.get_tracer_provider()
     if isinstance(provider, api.ProxyTracerProvider | api.NoOpTracerProvider):
         return None
@@ -79,21 +84,19 @@ def tracer() -> Any:
 def here() -> str | None:
     """Give the place that new work is put under: the current span, or else a new trace. None without a provider."""
     found = tracer()
-    if found is None:
-        return None
+    if found is not None:
+        with _quietly("trace"):
+            return _here(found)
+    return None
+
+
+def _here(found: Any) -> str:
     current = _api().get_current_span().get_span_context()
     if current.is_valid:
         return _traceparent(current.trace_id, f"{current.span_id:016x}", current.trace_flags)
-    unused = _new_trace(found)
-    if unused is None:
-        return None
+    # The provider begins a trace: its id, and whether it is sampled. The span itself is never ended.
+    unused = found.start_span("trace").get_span_context()
     return _traceparent(unused.trace_id, NONE, unused.trace_flags)
-
-
-def _new_trace(found: Any) -> Any:
-    """Have the provider begin a trace: its id, and whether it is sampled. The span itself is never ended."""
-    with _quietly("trace"):
-        return found.start_span("trace").get_span_context()
 
 
 def below(above: str, *what: object) -> str:
@@ -146,14 +149,15 @@ def client_span(name: str, attributes: Mapping[str, Any]) -> Iterator[Any]:
     if found is None:
         yield None
         return
+    context: Any = sys.modules["opentelemetry.context"]
     span: Any = None
+    token: Any = None
     with _quietly(name):
         span = found.start_span(name, kind=_api().SpanKind.CLIENT, attributes=attributes)
-    if span is None:
+        token = context.attach(_api().set_span_in_context(span))
+    if token is None:
         yield None
         return
-    context: Any = sys.modules["opentelemetry.context"]
-    token = context.attach(_api().set_span_in_context(span))
     try:
         yield span
     except BaseException as error:
@@ -176,8 +180,15 @@ def _quietly(span: str) -> Iterator[None]:
 
 def failed(span: Any, error: str) -> None:
     """Mark a span as failed, by what kind of failure it was: messages may say what is not for everybody."""
-    span.set_attribute("error.type", error)
-    span.set_status(_api().StatusCode.ERROR)
+    with _quietly("failed"):
+        span.set_attribute("error.type", error)
+        span.set_status(_api().StatusCode.ERROR)
+
+
+def describe(span: Any, attributes: Mapping[str, Any]) -> None:
+    """Say more of a span that has begun."""
+    with _quietly("attributes"):
+        span.set_attributes(attributes)
 
 
 def _api() -> Any:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 import opentelemetry.trace as api
 import perdure
 import pytest
-from opentelemetry.sdk.trace import SpanProcessor, TracerProvider
+from opentelemetry.sdk.trace import Span, SpanProcessor, Tracer, TracerProvider
 from opentelemetry.sdk.trace.export import SimpleSpanProcessor
 from opentelemetry.sdk.trace.export.in_memory_span_exporter import InMemorySpanExporter
 from opentelemetry.sdk.trace.sampling import ALWAYS_OFF
@@ -179,6 +179,41 @@ def test_a_provider_that_raises_ends_nothing(monkeypatch, broken):
         api.get_tracer_provider().add_span_processor(Broken())
         go(main)
     assert {log["event"] for log in logs if log["log_level"] != "debug"} == {"tracing_failed"}
+
+
+def raises(*_, **__):
+    raise RuntimeError("no collector")
+
+
+def raise_in(monkeypatch, broken):
+    """Have one thing of a provider raise from now on."""
+    if broken == "get_tracer":
+        monkeypatch.setattr(TracerProvider, broken, raises)
+    elif broken == "id_generator":
+        monkeypatch.setattr(Tracer, "__setattr__", raises)
+    elif broken == "get_current_span":
+        monkeypatch.setattr(api, broken, raises)
+    else:
+        monkeypatch.setattr(Span, broken, raises)
+
+
+@pytest.mark.parametrize(
+    "broken", ["get_tracer", "id_generator", "get_current_span", "get_span_context", "set_attributes", "set_attribute", "end"]
+)
+def test_whatever_a_provider_raises_it_ends_nothing(monkeypatch, broken):
+    """A failed request tells its span so; a provider may begin to fail at any time."""
+    answers = answering("1", error_info("overloaded", "busy"), [call("twice", a=1)], "3")
+    settings = perdure.Settings(retry=perdure.RetryPolicy(base_delay_ms=0))
+
+    async def main():
+        async with scene(answers, tools=[add, twice], settings=settings) as s:
+            assert (await s.ask("x")).text == "1"
+            raise_in(monkeypatch, broken)
+            assert (await s.ask("y")).text == "3"
+
+    with traced(monkeypatch), capture_logs() as logs:
+        go(main)
+    assert {log["event"] for log in logs if log["log_level"] != "debug"} <= {"tracing_failed"}
 
 
 def test_without_a_provider_nothing_is_stored(monkeypatch):
