@@ -57,6 +57,7 @@ MAY_IMPORT = {
     "actors.cli": {
         "chord",
         "storage",
+        "actors.runtime",
         "actors.models",
         "actors.session",
         "actors.conversation",

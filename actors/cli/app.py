@@ -1,8 +1,8 @@
 """The system that a command runs: what ``--app module:factory`` describes, over a store's file.
 
-    def factory() -> dict[str, Any]: ...              # keyword arguments of System.open for that file, and "agent",
-                                                      # the Agent of conversations that the command creates
-    def factory() -> perdure.gateway.Setup: ...       # the same, as perdure serve takes it
+    def factory() -> dict[str, Any]: ...              # keyword arguments of System.open for that file; "agent", the Agent
+                                                      # of conversations that the command creates; "limits", the
+                                                      # perdure.gateway.Limits of perdure serve
     def factory(file: str) -> AsyncContextManager[System]: ...   # or the system, which the factory itself opens
 
 A factory may take the file in any form. The module is looked for in the working directory first. Without ``--app`` there
@@ -16,25 +16,31 @@ import sys
 from collections.abc import AsyncIterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
 from ...chord import PerdureError
 from ..conversation.choice import Agent
 from ..models import from_env
+from ..runtime.clock import Clock
 from ..system import System
+
+if TYPE_CHECKING:
+    from ..gateway.guard import Limits
 
 
 class AppInvalid(PerdureError):
     """``--app`` names nothing that a system can be made of. Nothing was opened."""
 
 
-class App(msgspec.Struct, frozen=True):
-    """An open system, and the agent of conversations that the command creates (None: without any)."""
+class App(msgspec.Struct, frozen=True, kw_only=True):
+    """An open system, the agent of conversations that the command creates (None: without any), and what else was given."""
 
     system: System
-    agent: Agent | None
+    agent: Agent | None = None
+    limits: "Limits | None" = None
+    clock: Clock | None = None
 
 
 @asynccontextmanager
@@ -46,19 +52,21 @@ async def open_app(
     Raises AppInvalid, and what ``System.open`` raises.
     """
     made = default_app() if spec is None else _call(load(spec), os.fspath(file), spec)
-    if isinstance(made, dict | msgspec.Struct):
-        options = dict(made) if isinstance(made, dict) else msgspec.structs.asdict(made)
-        agent, _ = options.pop("agent", None), options.pop("limits", None)  # the gateway's alone
-        opened: AbstractAsyncContextManager[System] = _open(file, options, spec)
+    options: dict[str, Any] = {}
+    if isinstance(made, dict):
+        options = {"agent": None, "limits": None, "clock": None} | made
+        with_system = {name: value for name, value in options.items() if name not in ("agent", "limits")}
+        opened: AbstractAsyncContextManager[System] = _open(file, with_system, spec)
     elif isinstance(made, AbstractAsyncContextManager):
-        agent, opened = None, made
+        opened = made
     else:
         raise AppInvalid(
             f"{spec} must give a dict of keyword arguments for System.open, or an async context manager that gives a "
             f"System, not {type(made).__name__}"
         )
     async with opened as system:
-        yield App(system, _with_model(agent, model))
+        agent = _with_model(options.get("agent"), model)
+        yield App(system=system, agent=agent, limits=options.get("limits"), clock=options.get("clock"))
 
 
 def load(spec: str) -> Any:

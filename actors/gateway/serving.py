@@ -1,4 +1,4 @@
-"""A daemon of its own: a system over a file and its gateway, until it is stopped, or until nothing is left to do.
+"""A daemon of its own: the gateway of an open system, until it is stopped, or until nothing is left to do.
 
 With ``exit_when_idle_s`` the process ends when nobody has been connected for so long and nothing runs or is due within that
 time. It leaves the time when it must be started again beside the file: everything else is in the file already.
@@ -6,19 +6,17 @@ Proved by tests/actors/gateway/test_serving.py.
 """
 
 import asyncio
-import importlib
 import os
 import secrets
 import socket
-import sys
-from collections.abc import Callable, Coroutine, Iterable, Mapping
+from collections.abc import Callable, Coroutine, Iterable
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any
 
 import msgspec
 
-from ... import Agent, Clock, Extension, InvalidValue, Model, Models, Settings, System, SystemClock
+from ... import Agent, Clock, InvalidValue, System, SystemClock
 from .app import create_app, require_web
 from .guard import Limits
 
@@ -33,48 +31,11 @@ GRACE_S = 5.0
 LOOPBACK = ("127.0.0.1", "::1", "localhost")
 
 
-class Setup(msgspec.Struct, frozen=True, kw_only=True):
-    """What a daemon needs to open a system: a factory named on the command line returns it, or a dict of the same."""
-
-    models: Models | Iterable[Model] = ()
-    extensions: Iterable[Extension] = ()
-    settings: Settings | None = None
-    durability: Literal["power", "process"] = "power"
-    agent: Agent | None = None
-    limits: Limits | None = None
-    clock: Clock | None = None
-
-
 class Served(msgspec.Struct, frozen=True, kw_only=True, rename="camel"):
     """How serving has ended: ``next_deadline`` (ms since the epoch) is when the process must run again, None: never."""
 
     next_deadline: int | None = None
     idle: bool = False
-
-
-def load_setup(name: str) -> Setup:
-    """Call the factory ``module:function`` and give what it returns. Raises InvalidValue."""
-    module, colon, function = name.partition(":")
-    if not (module and colon and function):
-        raise InvalidValue(f'name a factory as "module:function", not {name!r}')
-    sys.path.insert(0, str(Path.cwd()))
-    try:
-        made = getattr(importlib.import_module(module), function)()
-    except (ImportError, AttributeError) as error:
-        raise InvalidValue(f"the factory {name!r} cannot be found: {error}") from error
-    return checked_setup(made, name)
-
-
-def checked_setup(made: Any, name: str) -> Setup:
-    """Take a Setup, or the same as a mapping. Raises InvalidValue."""
-    if isinstance(made, Setup):
-        return made
-    if not isinstance(made, Mapping):
-        raise InvalidValue(f"the factory {name!r} returns a perdure.gateway.Setup, not {type(made).__name__}")
-    try:
-        return Setup(**made)
-    except TypeError as error:
-        raise InvalidValue(f"the factory {name!r} returns what no Setup has: {error}") from None
 
 
 def token_of(file: Path | None) -> str:
@@ -91,47 +52,42 @@ def token_of(file: Path | None) -> str:
     return token
 
 
-def check_host(host: str, hosts: Iterable[str]) -> None:
-    """Refuse to be reached from other machines unless the names are given by which. Raises InvalidValue."""
+def check(host: str, hosts: Iterable[str]) -> None:
+    """See that serving there is possible and safe: other machines may come only if the names are given by which.
+
+    Raises MissingExtra, InvalidValue.
+    """
+    require_web()
     if host not in LOOPBACK and not list(hosts):
         raise InvalidValue(f"{host} is no loopback address: say with --allow-host under which names others may come")
 
 
 async def serve(
-    store: str | os.PathLike[str],
-    setup: Setup,
+    system: System,
     *,
     token: str,
     host: str = "127.0.0.1",
     port: int = 0,
     hosts: Iterable[str] = (),
+    agent: Agent | None = None,
+    limits: Limits | None = None,
+    clock: Clock | None = None,
     exit_when_idle_s: float | None = None,
     ready: Callable[[str, int], object] = lambda host, port: None,
 ) -> Served:
-    """Open a system and serve it until the process is told to stop; ``ready`` is called with where, when it listens.
+    """Serve an open system until the process is told to stop; ``ready`` is called with where, when it listens.
 
-    Raises MissingExtra, InvalidValue, OSError when it cannot listen there, and what opening the system raises.
+    ``clock`` is the system's, if it has one of its own. The system stays open.
+    Raises MissingExtra, InvalidValue, and OSError when it cannot listen there.
     """
-    require_web()
-    check_host(host, hosts)
-    clock = setup.clock or SystemClock()
-    opened = System.open(
-        store,
-        models=setup.models,
-        extensions=setup.extensions,
-        settings=setup.settings,
-        durability=setup.durability,
-        clock=setup.clock,
-    )
-    async with opened as system:
-        app = create_app(system, token=token, hosts=tuple(hosts), agent=setup.agent, limits=setup.limits)
-        with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
-            server = _server(app, setup.limits or Limits())
-            ready(*listening.getsockname()[:2])
-            idle = await _run(server, listening, _until_idle(system, app.state.house, clock, exit_when_idle_s))
-        deadline = await system.next_deadline()
-        await system.close(grace_s=GRACE_S)
-        return Served(next_deadline=deadline, idle=idle)
+    hosts, limits, clock = tuple(hosts), limits or Limits(), clock or SystemClock()
+    check(host, hosts)
+    app = create_app(system, token=token, hosts=hosts, agent=agent, limits=limits)
+    with socket.create_server((host, port), family=socket.AF_INET6 if ":" in host else socket.AF_INET) as listening:
+        server = _server(app, limits)
+        ready(*listening.getsockname()[:2])
+        idle = await _run(server, listening, _until_idle(system, app.state.house, clock, exit_when_idle_s))
+    return Served(next_deadline=await system.next_deadline(), idle=idle)
 
 
 def _server(app: Any, limits: Limits) -> "Server":

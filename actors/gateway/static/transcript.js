@@ -33,7 +33,7 @@ function card(entry, found, act) {
   if (entry.kind === "pi.tool-result") return null;
   if (entry.kind === "pi.system") return { key, parts: [entry], make: () => prompt(entry) };
   if (entry.kind === "pi.user") return { key, parts: [entry], make: () => input(entry, act) };
-  if (entry.kind !== "pi.assistant") return { key, parts: [entry], make: () => other(entry) };
+  if (entry.kind !== "pi.assistant") return { key, parts: [entry], make: () => other(entry, act) };
   const calls = message.content.filter((block) => block.type === "toolCall");
   const about = calls.flatMap(({ id }) => [found.results.get(id), found.slots.get(id)]);
   return { key, parts: [entry, ...about], make: () => answer(entry, message, found, act) };
@@ -163,12 +163,16 @@ function prompt(entry) {
   return h("details", { class: "system", data: { entry: entry.id } }, h("summary", {}, what), h("div", { class: "prose" }, message?.content ?? ""));
 }
 
-function other(entry) {
+const TITLES = {
+  "pi.compaction": "Summary of what came before", "perdure.lookup": "Looked up as scheduled", "room.note": "Note",
+};
+
+function other(entry, act) {
   const said = (entry.model ?? []).map((message) => textOf(message.content)).join("\n");
-  const head = entry.head !== undefined;
-  const title = entry.kind === "pi.compaction" ? "Summary of what came before" : entry.kind.replace(/^pi\./, "");
-  if (head) return h("details", { class: "head", data: { entry: entry.id } }, h("summary", {}, title), prose(said));
-  return article("note", entry, entry.data?.author ? `${entry.data.author} · ${title}` : title, undefined, said ? prose(said) : json(entry.data ?? {}));
+  const title = TITLES[entry.kind] ?? entry.kind.replace(/^pi\./, "");
+  if (entry.head !== undefined) return h("details", { class: "head", data: { entry: entry.id } }, h("summary", {}, title), prose(said));
+  const who = entry.data?.author ? `${entry.data.author} · ${title}` : title;
+  return article("note", entry, who, undefined, said ? prose(said) : json(entry.data ?? {}), child(entry.data, act));
 }
 
 function compacting(one) {

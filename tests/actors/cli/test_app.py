@@ -14,9 +14,9 @@ def options():
     agent = perdure.Agent(model="scripted/model", instructions="be brief")
     return {"models": [perdure.ScriptedModel(lambda request: "hi")], "agent": agent}
 
-def setup():
-    from perdure.gateway import Setup
-    return Setup(models=[perdure.ScriptedModel(lambda request: "hi")], agent=perdure.Agent(model="scripted/model"))
+def served():
+    from perdure.gateway import Limits
+    return options() | {"limits": Limits(sockets=7), "clock": perdure.SystemClock()}
 
 def for_file(file):
     assert file.endswith(".db")
@@ -46,7 +46,7 @@ def here(tmp_path, monkeypatch):
     sys.modules.pop("an_app", None)
 
 
-@pytest.mark.parametrize("spec", ["an_app:options", "an_app:setup", "an_app:for_file", "an_app:opened"])
+@pytest.mark.parametrize("spec", ["an_app:options", "an_app:served", "an_app:for_file", "an_app:opened"])
 def test_a_factory_gives_options_or_the_system_itself(here, spec):
     async def main():
         async with open_app("a.db", spec, model="scripted/model") as app:
@@ -60,6 +60,15 @@ def test_a_model_that_is_named_takes_the_place_of_the_agents(here):
     async def main():
         async with open_app("a.db", "an_app:options", model="scripted/other") as app:
             assert app.agent == perdure.Agent(model="scripted/other", instructions="be brief")
+
+    go(main)
+
+
+def test_what_serving_needs_beside_a_system_comes_with_it(here):
+    async def main():
+        async with open_app("a.db", "an_app:served") as app:
+            assert (app.limits.sockets, type(app.clock)) == (7, perdure.SystemClock)
+            assert app.agent.instructions == "be brief"
 
     go(main)
 
