@@ -31,7 +31,7 @@ from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDo
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
-from .actors.conversation.errors import ConversationBusy, RequestIdReused, SubmissionTooLarge, Unanswered
+from .actors.conversation.errors import ConversationBusy, ConversationKept, RequestIdReused, SubmissionTooLarge, Unanswered
 from .actors.conversation.handles import Conversation
 from .actors.conversation.ledger import UsageReport
 from .actors.conversation.sessions import Session
@@ -154,6 +154,7 @@ __all__ = [
     "ContextView",
     "Conversation",
     "ConversationBusy",
+    "ConversationKept",
     "ConversationQuery",
     "ConversationRecord",
     "Decline",

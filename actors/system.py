@@ -36,6 +36,7 @@ from .conversation.calls import Calls
 from .conversation.compaction import Compactor
 from .conversation.context import check_messages
 from .conversation.decisions import DecisionBox, DecisionDesk
+from .conversation.deletion import resume_deletions
 from .conversation.inbox import Runner, withdraw_inputs
 from .conversation.sessions import Session
 from .conversation.settings import Settings
@@ -273,6 +274,7 @@ class System:
         storage = self._store.storage
         hooks = Hooks()
         hooks.conversation_created.append(create_documents)
+        hooks.opened.append(resume_deletions)
         hooks.check_entry.append(check_messages)
         hooks.withdrawn.append(withdraw_inputs)
         hooks.undecided.append(self._undecided)

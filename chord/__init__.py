@@ -31,7 +31,7 @@ from .text import valid_text
 from .tracker import Change, Prepared, Tracker
 from .typed import view
 from .values import MAX_DEPTH, Json, copy_json
-from .watch import Watch, WatchEnd
+from .watch import EndReason, Watch, WatchEnd
 from .wire import Decoder, Encoder
 
 __all__ = [
@@ -43,6 +43,7 @@ __all__ = [
     "Draft",
     "DraftBase",
     "DraftRevoked",
+    "EndReason",
     "Encoder",
     "Feed",
     "InvalidJson",

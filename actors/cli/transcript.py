@@ -63,7 +63,8 @@ class Transcript:
     async def print_new(self, reader: SqliteReader) -> bool:
         """Print the entries that are new in a snapshot; tell whether anything has happened in the session at all."""
         record = await reader.session(self._session)
-        if record is None or await reader.conversation(self._session, self._conversation) is None:
+        conversation = await reader.conversation(self._session, self._conversation)
+        if record is None or conversation is None or conversation.deleted:
             raise UnknownRecord("conversation", self._conversation)
         if record.seq == self._seq:
             return False

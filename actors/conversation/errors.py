@@ -3,11 +3,15 @@
 from ...chord.errors import PerdureError
 from ..session.errors import InboxFull
 
-__all__ = ["ConversationBusy", "InboxFull", "RequestIdReused", "SubmissionTooLarge", "Unanswered"]
+__all__ = ["ConversationBusy", "ConversationKept", "InboxFull", "RequestIdReused", "SubmissionTooLarge", "Unanswered"]
 
 
 class ConversationBusy(PerdureError):
     """A run is active and the submission asked to be refused then. Nothing was stored."""
+
+
+class ConversationKept(PerdureError):
+    """A conversation cannot be deleted: it is the root, or the task that owns it lives. Nothing was changed."""
 
 
 class SubmissionTooLarge(PerdureError):

@@ -29,7 +29,7 @@ async def exported(reading: Reading, session: str, id: int, format: ExportFormat
     if format not in ("jsonl", "markdown"):
         raise InvalidValue(f'the format of an export is "jsonl" or "markdown", not {format!r}')
     record = await reading.conversation(session, id)
-    if record is None:
+    if record is None or record.deleted:
         raise UnknownRecord("conversation", id)
     newest = await reading.scan_entries(session, EntryQuery(conversation_id=id), 1)
     if format == "jsonl":

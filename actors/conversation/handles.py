@@ -240,7 +240,7 @@ class Conversation(Handle):
         async def mark() -> None:
             await heal_run(tx, self.id)
             await withdraw_inputs(tx, self.id)
-            reached.extend(_live_work(core, self.id, background=background))
+            reached.extend(live_work(core, self.id, background=background))
             for task in reached:
                 await tx.mark_task(task)
 
@@ -262,7 +262,7 @@ class Conversation(Handle):
         core = await self._core()
         await self._exists(core)
         refuse_wait_for_idle(core.forest, [self.id])
-        await until(core, lambda: not any(_live_work(core, self.id, background=background)))
+        await until(core, lambda: not any(live_work(core, self.id, background=background)))
 
     async def context(self, *, at: int | None = None) -> ContextView:
         """Derive what a model would be sent now, or as of any entry ``at`` that the conversation shows.
@@ -354,7 +354,7 @@ class Conversation(Handle):
             raise UnknownRecord("conversation", self.id)
 
 
-def _live_work(core: SessionCore, conversation_id: int, *, background: bool) -> Iterator[int]:
+def live_work(core: SessionCore, conversation_id: int, *, background: bool) -> Iterator[int]:
     """The live tasks in and below a conversation; background tasks, and what is below them, only if asked for."""
     ownership = core.forest.ownership
     if not background:

@@ -132,7 +132,8 @@ async def submit_write(
 
 
 async def _check_target(tx: BaseTx, conversation_id: int) -> None:
-    if await tx.conversation(conversation_id) is None:
+    leaving = tx.by_task is None and conversation_id in tx.core.unfinished
+    if leaving or await tx.conversation(conversation_id) is None:
         raise UnknownRecord("conversation", conversation_id)
 
 
@@ -312,6 +313,8 @@ async def final_boundary(tx: BaseTx, conversation_id: int) -> Placed:
 async def resume(tx: BaseTx, conversations: Iterable[int]) -> None:
     """Go on with what waits in conversations that a budget had paused, unless they are busy or another one pauses them."""
     for conversation in conversations:
+        if await tx.conversation(conversation) is None:
+            continue
         await heal_run(tx, conversation)
         inbox = await tx.doc(InboxDoc, conversation)
         if inbox["items"] and "run" not in await tx.doc(LiveDoc, conversation):

@@ -83,9 +83,9 @@ async def subtree(core: SessionCore, conversation_id: int) -> AsyncIterator[int]
 async def _scan(core: SessionCore, query: ConversationQuery) -> AsyncIterator[int]:
     await core.drained()
     page = await core.storage.scan_conversations(core.key, query, PAGE)
-    for record in page.items:
+    for record in existing(page).items:
         yield record.id
     while page.next is not None:
         page = await core.storage.scan_conversations(core.key, query, PAGE, page.next)
-        for record in page.items:
+        for record in existing(page).items:
             yield record.id

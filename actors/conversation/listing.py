@@ -7,7 +7,7 @@ older ones, for which there is ``session.conversations()``. All watchers share o
 memory. Proved by tests/actors/conversation/test_listing.py.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import msgspec
@@ -18,6 +18,7 @@ from ...storage.records import ConversationRecord, JsonObject
 from ..session.core import SessionCore
 from ..session.publication import Publication
 from ..session.read import still
+from ..session.reads import existing
 
 MAX_LISTED = 1_000
 
@@ -27,8 +28,10 @@ def listed(newest: list[ConversationRecord], *, omitted: bool) -> JsonObject:
     return {"conversations": {str(one.id): msgspec.to_builtins(one) for one in reversed(newest)}, "omitted": omitted}
 
 
-def listing_ops(value: JsonObject, created: list[ConversationRecord]) -> list[Any]:
+def listing_ops(value: JsonObject, created: list[ConversationRecord], deleted: Sequence[int] = ()) -> list[Any]:
     """Translate the conversations of a commit into operations; what no longer has room goes, oldest first."""
+    if deleted:
+        return [["d", ["conversations", str(one)]] for one in deleted if str(one) in value["conversations"]]
     ops: list[Any] = [["s", ["conversations", str(one.id)], msgspec.to_builtins(one)] for one in created]
     ids = sorted({*map(int, value["conversations"]), *(one.id for one in created)})
     gone = ids[: max(0, len(ids) - MAX_LISTED)]
@@ -62,7 +65,8 @@ class Listing:
             self._dispose = self._value = None
 
     def _published(self, publication: Publication) -> None:
-        ops = listing_ops(self._value or {}, publication.conversations) if publication.conversations else []
+        changed = publication.conversations or publication.gone
+        ops = listing_ops(self._value or {}, publication.conversations, publication.gone) if changed else []
         if ops:
             self._value = apply_immutable(self._value, ops)
             for watch in list(self._watches.values()):
@@ -81,7 +85,7 @@ class Listing:
 async def _read(core: SessionCore) -> JsonObject:
     query = ConversationQuery(order="descending")
     page = await core.storage.scan_conversations(core.key, query, MAX_LISTED)
-    return listed(list(page.items), omitted=page.next is not None)
+    return listed(existing(page).items, omitted=page.next is not None)
 
 
 async def watch_conversations(core: SessionCore) -> Watch:

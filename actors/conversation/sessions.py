@@ -17,6 +17,7 @@ from ..session.commit import Commit, SessionCommit
 from ..session.documents import Doc
 from ..session.environment import Services
 from ..session.read import between_commits, snapshot
+from ..session.reads import existing
 from ..session.waits import refuse_wait_for_idle
 from ..session.watch import watch_document
 from ..task.graph import TaskGraph
@@ -24,6 +25,7 @@ from ..task.ref import TaskRef
 from ..task.tx import Tx
 from .budget import Budget, BudgetState, SessionBudgetDoc, set_budget
 from .choice import Agent, configure
+from .deletion import delete_conversation
 from .handles import Conversation, until
 from .inbox import (
     resume,
@@ -69,10 +71,28 @@ class Session(Handle):
         return conversation
 
     async def conversations(self, limit: int = 100, cursor: Cursor | None = None) -> Page[ConversationRecord]:
-        """Page all conversations, oldest first, subagents' included: a record's ``owner`` says whose."""
+        """Page all conversations, oldest first, subagents' included: a record's ``owner`` says whose.
+
+        Where some were deleted, a page may hold fewer than ``limit`` and have a ``next``.
+        """
         core = await self._core()
         await core.drained()
-        return await core.storage.scan_conversations(core.key, ConversationQuery(), limit, cursor)
+        return existing(await core.storage.scan_conversations(core.key, ConversationQuery(), limit, cursor))
+
+    async def delete_conversation(self, id: int, *, request_id: str | None = None) -> None:
+        """Delete a conversation and all that are owned below it; returns when nothing of them is there any more.
+
+        Whatever runs in them, background work too, is aborted first, and what is queued settles unanswered, ``aborted``;
+        from then on nobody can submit anything. Then, in one commit, their entries, documents, submissions, tasks and
+        messages go, and what they have spent no longer counts in ``usage``. Forks lose nothing: what they show of it stays
+        stored until the last of them is deleted. Ids are never used again. Watches of them end "retired", and whoever
+        names them gets UnknownRecord.
+
+        Once begun it is finished, also if the process dies or this call is cancelled. Raises ConversationKept for the root
+        and for a subagent's conversation whose call lives, UnknownRecord, WaitCycle in the code of a task that is part of
+        what would be aborted, RequestIdReused, SessionFailed.
+        """
+        await delete_conversation(await self._core(), whole("a conversation's id", id), request_id)
 
     async def watch_conversations(self) -> Watch:
         """Watch the newest conversations, forks and subagents' included, as one JSON value (see ``listing``)."""

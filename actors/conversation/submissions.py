@@ -116,7 +116,8 @@ class Submission(Handle):
         if record.answer is None:
             return Settled(record)
         entry = await core.row(EntryRecord, record.answer)
-        assert entry is not None
+        if entry is None:  # deleted since, with its conversation
+            raise UnknownRecord("entry", record.answer)
         assert entry.model is not None
         return Settled(record, Answer(entry, cast("AssistantMessage", from_json(entry.model[0]))))
 

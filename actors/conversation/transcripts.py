@@ -122,6 +122,8 @@ class Transcripts:
 
     async def _range(self, conversation_id: int) -> _Kept:
         await self._core.drained()
+        if conversation_id in self._core.gone:
+            raise UnknownRecord("conversation", conversation_id)
         while (kept := self._kept.pop(conversation_id, None)) is None:
             async with self._loading:
                 if conversation_id not in self._kept:
@@ -138,7 +140,7 @@ class Transcripts:
 
     async def _load(self, conversation_id: int) -> None:
         record = await self._core.storage.conversation(self._core.key, conversation_id)
-        if record is None:
+        if record is None or record.deleted:
             raise UnknownRecord("conversation", conversation_id)
         self._arrived.clear()
         kept = await self._inherited(record) or self._keep(await self._read(conversation_id, None))
@@ -193,6 +195,8 @@ class Transcripts:
             self._arrived.extend(publication.entries)
         for entry in publication.entries:
             self._add(entry)
+        for conversation in publication.gone:
+            self._kept.pop(conversation, None)
 
     def _add(self, entry: EntryRecord) -> None:
         kept = self._kept.get(entry.conversation_id)

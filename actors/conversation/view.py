@@ -12,7 +12,7 @@ from typing import Any, Self, cast
 
 import msgspec
 
-from ...chord import Watch, WatchEnd, apply_immutable
+from ...chord import EndReason, Watch, WatchEnd, apply_immutable
 from ...storage.records import Completing, ConversationRecord, EntryRecord, JsonObject
 from ..session.core import SessionCore
 from ..session.errors import UnknownRecord
@@ -160,10 +160,10 @@ class Mount:
         watch = watches[token] = Watch(self._seen.view, leave, **options)
         return watch
 
-    def end(self) -> None:
-        """End all watches: the session has ended."""
+    def end(self, reason: EndReason) -> None:
+        """End all watches: with the session ("closed"), or with the conversation ("retired")."""
         for watch in [*self.watches.values(), *self._streams.values()]:
-            watch.end("closed")
+            watch.end(reason)
 
 
 def _push(watches: dict[object, Watch], value: JsonObject, news: list[Any]) -> None:
@@ -230,12 +230,16 @@ class Mounts:
             core.part(Mounts, lambda _: self)
 
     def _published(self, publication: Publication) -> None:
+        for conversation in publication.gone:
+            if conversation in self._mounts:
+                self._mounts[conversation].end("retired")
+                self._mounts.pop(conversation, None)
         for mount in list(self._mounts.values()):
             mount.published(publication)
 
     def _ended(self) -> None:
         for mount in list(self._mounts.values()):
-            mount.end()
+            mount.end("closed")
         self._mounts.clear()
 
 

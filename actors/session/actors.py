@@ -121,6 +121,8 @@ class SessionActor(Supervisor):
             self._environment.undrained.discard(self.core.key)
         with waiting_outside(self):
             await self.core.load()
+            for hook in self._environment.hooks.opened:
+                await hook(self.core)
         self._scheduler.resume()
         self._courier.start()
         self._sessions.opened(self.core)

@@ -17,6 +17,7 @@ from ...storage.errors import StorageError
 from ...storage.records import (
     Base,
     Batch,
+    ConversationDelete,
     DocumentChange,
     DocumentCopy,
     DocumentCreate,
@@ -208,6 +209,7 @@ def _prepare(tx: BaseTx, copies: Iterable[DocumentCopy | DocumentCreate]) -> _Pr
     for address, one in tx.opened.items():
         if _prepare_document(done, one):
             done.adopt.append((address, one))
+    done.writes += [ConversationDelete(id=conversation) for conversation in tx.gone]
     return done
 
 
@@ -247,6 +249,10 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
     core.seq += 1
     for conversation in tx.created:
         core.remember(conversation)
+    for conversation_id in tx.gone:
+        core.forget(conversation_id)
+    for conversation_id, begins in tx.unfinished.items():
+        (core.unfinished.add if begins else core.unfinished.discard)(conversation_id)
     core.mail.change((row for row in tx.rows.values() if isinstance(row, MessageRecord)), tx.deleted)
     for task in tx.ended:
         core.task_documents.pop(task, None)
@@ -259,7 +265,8 @@ def _admit(tx: BaseTx, prepared: _Prepared) -> None:
         _adopt(core, address, one)
     core.copied.update(dict.fromkeys(tx.copies, core.seq))
     batch = Batch(session=core.key, seq=core.seq, last_id=core.last_id, writes=prepared.writes, wake=core.next_wake())
-    core.admit(batch, Publication(core.seq, tuple(tx.rows.values()), prepared.documents, tuple(tx.deleted), tx.spans))
+    rows, deleted, gone = tuple(tx.rows.values()), tuple(tx.deleted), tuple(tx.gone)
+    core.admit(batch, Publication(core.seq, rows, prepared.documents, deleted, tx.spans, gone))
 
 
 def _adopt(core: SessionCore, address: Address, one: Open) -> None:

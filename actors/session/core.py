@@ -98,6 +98,12 @@ class SessionCore:
         """Tasks that were live when the session was opened: storage may hold more documents of theirs."""
         self._write = write
         self._alarm = alarm
+        self.stored_wake: int | None = None
+        """When the session was to be active without being asked, as it was opened."""
+        self.unfinished: set[int] = set()
+        """Conversations for which an upper room has begun what it must finish: the session wakes by itself for that."""
+        self.gone: set[int] = set()
+        """Conversations that this incarnation has deleted: storage may not know it yet."""
         self._deadline: int | None = None
         """The earliest deadline, as far as it was told."""
         self._failed = failed
@@ -116,7 +122,7 @@ class SessionCore:
         row = await self.storage.session(self.key)
         if row is None:
             return
-        self.seq, self.last_id = row.seq, row.last_id
+        self.seq, self.last_id, self.stored_wake = row.seq, row.last_id, row.wake
         self.gate.advance(row.seq)
         for record in await self.storage.live_tasks(self.key):
             await self.know(record.owner if record.owner is not None else record.conversation_id, self.row)
@@ -257,12 +263,18 @@ class SessionCore:
         known = self._conversations.get(id)
         if known is None:
             known = await self.storage.conversation(self.key, id)
-            if known is not None:
-                self.remember(known)
+            if known is None or known.deleted or id in self.gone:
+                return None
+            self.remember(known)
         return known
 
+    def forget(self, conversation: int) -> None:
+        """Take note that a commit has deleted a conversation."""
+        self.gone.add(conversation)
+        self._conversations.pop(conversation, None)
+
     def remember(self, conversation: ConversationRecord) -> None:
-        """Keep a conversation's record in memory for a while; it never changes."""
+        """Keep a conversation's record in memory for a while; it never changes while the conversation exists."""
         if len(self._conversations) >= MAX_KNOWN_CONVERSATIONS:
             del self._conversations[next(iter(self._conversations))]
         self._conversations[conversation.id] = conversation
@@ -433,7 +445,7 @@ class SessionCore:
 
     def next_wake(self) -> int | None:
         """Tell when the session must be active without being asked: 0 for now, a stored deadline in ms, or never."""
-        return 0 if self.mail.outgoing else self.forest.wake()
+        return 0 if self.mail.outgoing or self.unfinished else self.forest.wake()
 
     def tell_deadline(self, *, again: bool = False) -> None:
         """Have the timer know the session's earliest deadline, unless that is what it was told last."""

@@ -30,10 +30,12 @@ class Services:
 
 
 class Hooks:
-    """Callbacks by which upper rooms take part in every commit of a session. They run on the line, inside the block."""
+    """Callbacks by which upper rooms take part in a session; all but ``opened`` run on the line, inside a commit's block."""
 
     def __init__(self) -> None:
         self.conversation_created: list[Callable[[Any, ConversationRecord], Awaitable[None]]] = []
+        self.opened: list[Callable[[Any], Awaitable[None]]] = []
+        """Called with the core of a session that has just been opened, before anybody else may use it."""
         self.check_entry: list[Callable[[EntryRecord], None]] = []
         """Called with entries that are about to be appended; what it raises is raised to whoever appends."""
         self.undecided: list[Callable[[Any, TaskRecord], Awaitable[None]]] = []

@@ -86,6 +86,11 @@ def copy_of(source: Source, id: int, conversation_id: int) -> DocumentCopy:
     return DocumentCopy(record=record, source=source.record.id, at=source.at)
 
 
+async def live_documents(core: SessionCore, conversation_id: int) -> list[DocumentRecord]:
+    """List a conversation's documents. Storage must have kept up."""
+    return await _documents(core, conversation_id, None)
+
+
 async def _documents(core: SessionCore, conversation_id: int, at: int | None) -> list[DocumentRecord]:
     query = DocumentQuery(scope=ConversationScope(conversation_id=conversation_id), at=at)
     page = await core.storage.scan_documents(core.key, query, DOCUMENTS_PAGE)

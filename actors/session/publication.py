@@ -40,6 +40,8 @@ class Publication(msgspec.Struct, frozen=True):
     """Messages that it deleted: they have arrived elsewhere, or were received."""
     spans: Sequence[EndedSpan] = ()
     """Of the work that it ended."""
+    gone: Sequence[int] = ()
+    """Conversations that it deleted."""
 
     @property
     def conversations(self) -> list[ConversationRecord]:

@@ -9,8 +9,9 @@ from collections.abc import Awaitable, Callable
 from contextlib import AbstractContextManager
 from typing import Any
 
-from ...storage.contract import Storage
+from ...storage.contract import Page, Storage
 from ...storage.errors import StorageError, StorageRejected
+from ...storage.records import ConversationRecord
 
 
 class Reads:
@@ -50,3 +51,8 @@ class Reads:
 
         setattr(self, name, ask)
         return ask
+
+
+def existing(page: Page[ConversationRecord]) -> Page[ConversationRecord]:
+    """Leave out the conversations of a page that are deleted, and stored for their forks only."""
+    return Page([record for record in page.items if not record.deleted], page.next)

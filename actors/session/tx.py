@@ -41,6 +41,7 @@ from .core import SessionCore
 from .documents import Address, Doc, Loaded, Open, address_of, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
 from .forks import Copies, copy_of, fork_point, sources
+from .reads import existing
 from .pending import Row
 from .tracing import EndedSpan
 
@@ -98,6 +99,10 @@ class BaseTx:
         """Tasks that end with this block."""
         self.spans: list[EndedSpan] = []
         """Of the work that ends with this block."""
+        self.gone: dict[int, None] = {}
+        """Conversations that this block deletes (see ``deletion``)."""
+        self.unfinished: dict[int, bool] = {}
+        """Of which conversations ``core.unfinished`` has to be told: whether something begins or ends with this block."""
         self._last_id = core.last_id
 
     # --- lookups
@@ -157,9 +162,9 @@ class BaseTx:
     async def scan_conversations(
         self, query: ConversationQuery, limit: int, cursor: Cursor | None = None
     ) -> Page[ConversationRecord]:
-        """Page conversations. Raises ReadAfterWrite."""
+        """Page conversations; a page may hold fewer of them than there is room for. Raises ReadAfterWrite."""
         await self._scannable()
-        return await self.core.storage.scan_conversations(self.core.key, query, limit, cursor)
+        return existing(await self.core.storage.scan_conversations(self.core.key, query, limit, cursor))
 
     async def scan_entries(self, query: EntryQuery, limit: int, cursor: Cursor | None = None) -> Page[EntryRecord]:
         """Page a conversation's visible entries. Raises ReadAfterWrite."""
