@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from perdure.actors.gateway import serving
-from perdure.gateway import Setup, serve
+from perdure.gateway import serve
 
 from .support import MODEL, TOKEN, WITHIN_S, Door, Page, echo, go, opened, said, served
 
@@ -93,12 +93,18 @@ async def one_life(path, clock, during=None, **options):
     """Serve a file until nothing is left to do; give how that ended."""
     listening = asyncio.get_running_loop().create_future()
     model = perdure.ScriptedModel(echo)
-    setup = Setup(models=[model], extensions=[KIT], agent=perdure.Agent(model=MODEL), clock=clock)
 
     def ready(host, port):
         listening.set_result(port)
 
-    serving_ = asyncio.ensure_future(serve(path, setup, token=TOKEN, exit_when_idle_s=0.2, ready=ready, **options))
+    async def live():
+        async with perdure.System.open(path, models=[model], extensions=[KIT], clock=clock) as system:
+            agent = perdure.Agent(model=MODEL)
+            return await serve(
+                system, token=TOKEN, agent=agent, clock=clock, exit_when_idle_s=0.2, ready=ready, **options
+            )
+
+    serving_ = asyncio.ensure_future(live())
     await asyncio.wait([serving_, listening], return_when=asyncio.FIRST_COMPLETED)
     if during is not None:
         await during(Visitor(listening.result()))
@@ -163,11 +169,10 @@ def test_a_process_ends_only_when_the_next_deadline_is_far_enough(deadline, now,
 
 APP = """
 import perdure
-from perdure.gateway import Setup
 
 def setup():
     model = perdure.ScriptedModel(lambda request: "tick " * 60, tokens_per_second=40)
-    return Setup(models=[model], agent=perdure.Agent(model="scripted/model"))
+    return {"models": [model], "agent": perdure.Agent(model="scripted/model")}
 """
 
 
@@ -243,22 +248,22 @@ def test_the_command_ends_when_idle_and_says_when_it_must_run_again(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("options", "says"),
+    ("options", "code", "says"),
     [
-        (["--app", "nowhere:setup"], "cannot be found"),
-        (["--app", "room"], "module:function"),
-        (["--app", "room:wrong"], "Setup"),
-        (["--app", "room:setup", "--host", "0.0.0.0"], "--allow-host"),
+        (["--app", "nowhere:setup"], 2, "cannot be loaded"),
+        (["--app", "room"], 2, "module:factory"),
+        (["--app", "room:wrong"], 2, "not int"),
+        (["--app", "room:setup", "--host", "0.0.0.0"], 1, "--allow-host"),
     ],
 )
-def test_what_cannot_be_served_is_said_in_one_line(tmp_path, options, says):
+def test_what_cannot_be_served_is_said_in_one_line(tmp_path, options, code, says):
     (tmp_path / "room.py").write_text(APP + "\ndef wrong():\n    return 7\n")
     environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}
     command = [sys.executable, "-m", "perdure", "serve", "agents.db", *options]
     done = subprocess.run(
         command, cwd=tmp_path, env=environment, capture_output=True, check=False, text=True, timeout=50
     )
-    assert done.returncode == 1
+    assert done.returncode == code
     assert done.stderr.startswith("perdure: ")
     assert says in done.stderr
     assert done.stderr.count("\n") == 1
