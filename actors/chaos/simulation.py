@@ -138,7 +138,7 @@ class _World:
             self.violations.append(Violation("P8", str(error)))
         except Exception as error:  # noqa: BLE001 - whatever comes out of the work
             sink.dead = True
-            self.violations.append(Violation("scenario", f"the work ended with {error!r}"))
+            self.violations.append(Violation("end", f"the work ended with {error!r}"))
         return False
 
     def _now(self) -> int:
@@ -198,7 +198,7 @@ class _World:
         try:
             self.scenario.check(await read_store(self.store))
         except AssertionError as error:
-            violations.append(Violation("scenario", str(error)))
+            violations.append(Violation("end", str(error)))
         return violations
 
     def _digest(self) -> str:

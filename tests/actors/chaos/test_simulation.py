@@ -131,7 +131,7 @@ def test_telling_callers_before_a_commit_is_durable_is_found(monkeypatch):
 
 def test_a_timer_that_forgets_deadlines_is_found(monkeypatch):
     monkeypatch.setattr(TimerActor, "_hear", lambda self, wake: None)
-    assert found(range(100)) & {"P8", "scenario"}
+    assert found(range(100)) & {"P8", "end"}
 
 
 def test_work_that_never_ends_is_told_and_so_is_an_error_that_comes_out_of_it():
