@@ -6,7 +6,7 @@
 import { Client } from "./perdure.js";
 import { drawConversations, drawInbox, drawPeople, drawUsage, drawWhence, title } from "./side.js";
 import { drawTimeline } from "./timeline.js";
-import { drawTranscript } from "./transcript.js";
+import { drawTranscript, stayAtEnd } from "./transcript.js";
 import { drawActors, drawTree } from "./tree.js";
 
 const find = (selector) => document.querySelector(selector);
@@ -28,7 +28,10 @@ function enter(why = "") {
   const dialog = find("#enter");
   find("#why").textContent = why;
   for (const field of ["name", "session", "token"]) dialog.querySelector(`[name=${field}]`).value = me[field];
+  dialog.returnValue = "";
   dialog.addEventListener("close", () => {
+    find("#come-in").hidden = dialog.returnValue === "enter";
+    if (dialog.returnValue !== "enter") return;
     for (const field of ["name", "session", "token"]) me[field] = dialog.querySelector(`[name=${field}]`).value.trim();
     me.conversation = null;
     start();
@@ -45,6 +48,8 @@ function remember() {
 
 async function start() {
   if (!me.token || !me.name) return enter();
+  client?.close();
+  document.title = `${me.session} · perdure`;
   client = new Client({ url: new URL("socket", location.href), token: me.token, name: me.name });
   client.addEventListener("state", drawState);
   client.addEventListener("refused", ({ detail }) => {
@@ -63,20 +68,26 @@ async function start() {
   }
 }
 
-function open(conversation) {
+/** Show a conversation, from an `entry` on if one is named; where the keyboard is goes to `focus`, if that is named. */
+function open(conversation, { entry = null, focus = null } = {}) {
   following?.detach();
   me.conversation = conversation;
+  me.entry = entry;
   remember();
   seen.view = null;
   find("#transcript").replaceChildren();
   find("#transcript").kept = undefined;
+  find("#transcript").setAttribute("aria-live", "off"); // what was there before is not news
   following = client.attach({ session: me.session, what: "conversation", conversation }, (view) => {
     if (following?.ended) tell(`This conversation cannot be shown: ${following.ended}`);
     else take("view", view);
   });
   show("talk");
+  if (focus) find(focus).focus();
   draw();
 }
+
+const goTo = (conversation, entry) => open(conversation, { entry, focus: "#talk-title" });
 
 // --- drawing: at most once a frame, from what was seen last
 
@@ -94,22 +105,50 @@ function draw() {
   });
 }
 
+const drawn = new Map();
+
+/** Draw a part of the page, unless it was drawn from the same objects before: an answer that grows touches its card alone. */
+function part(name, parts, make) {
+  const before = drawn.get(name);
+  if (before && before.every((one, at) => one === parts[at])) return;
+  drawn.set(name, parts);
+  make();
+}
+
 function drawAll() {
-  drawConversations(find("#list"), seen.list, me.conversation, open);
-  drawPeople(find("#people"), seen.people ?? { people: {} }, client?.you?.id);
-  drawTree(find("#tree"), seen.tasks ?? {}, seen.list, open);
-  const here = seen.list.conversations[me.conversation];
-  find("#talk-title").textContent = here ? title(here) : "Conversation";
-  drawWhence(find("#whence"), here, open);
-  if (!seen.view) return;
-  const { docs } = seen.view;
-  drawTranscript(find("#transcript"), seen.view, acts);
-  drawInbox(find("#inbox"), docs["pi.inbox"]?.items ?? [], (submission) => act({ type: "withdraw", submission }));
-  drawUsage(find("#usage"), docs["pi.usage"]);
-  drawTimeline(find("#timeline"), seen.view);
-  const busy = docs["pi.live"]?.run !== undefined;
-  document.body.dataset.busy = busy;
-  find("#abort").disabled = !busy;
+  const { list, people, tasks, view } = seen;
+  const wide = find("#room").clientWidth;
+  part("list", [list, me.conversation], () => drawConversations(find("#list"), list, me.conversation, goTo));
+  part("people", [people, client?.you?.id], () => drawPeople(find("#people"), people ?? { people: {} }, client?.you?.id));
+  part("tree", [tasks, wide, find("#room").dataset.showing], () => drawTree(find("#tree"), tasks ?? {}, list, goTo));
+  const here = list.conversations[me.conversation];
+  part("here", [here, me.conversation], () => {
+    find("#talk-title").textContent = here ? title(here) : "Conversation";
+    drawWhence(find("#whence"), here, goTo);
+  });
+  if (!view) return;
+  const { docs } = view;
+  const { run, tools, generation } = docs["pi.live"] ?? {};
+  drawTranscript(find("#transcript"), view, acts);
+  part("inbox", [docs["pi.inbox"]?.items], () => drawInbox(find("#inbox"), docs["pi.inbox"]?.items ?? [], withdraw));
+  part("usage", [docs["pi.usage"]], () => drawUsage(find("#usage"), docs["pi.usage"]));
+  const shown = [view.entries, tools, generation?.attempt, wide, find("#room").dataset.showing];
+  part("timeline", shown, () => drawTimeline(find("#timeline"), view));
+  document.body.dataset.busy = run !== undefined;
+  find("#abort").disabled = run === undefined;
+  arrive();
+}
+
+/** What is to be done once a conversation that was opened is there: go to the entry that was asked for, and tell what comes. */
+function arrive() {
+  const transcript = find("#transcript");
+  if (transcript.getAttribute("aria-live") === "off") requestAnimationFrame(() => transcript.setAttribute("aria-live", "polite"));
+  const wanted = me.entry && transcript.querySelector(`[data-entry="${me.entry}"]`);
+  me.entry = null;
+  if (!wanted) return;
+  wanted.tabIndex = -1;
+  wanted.scrollIntoView({ block: "center" });
+  wanted.focus({ preventScroll: true });
 }
 
 function drawState() {
@@ -135,11 +174,13 @@ async function act(command) {
   }
 }
 
+const withdraw = (submission) => act({ type: "withdraw", submission });
+
 const acts = {
-  open,
+  open: goTo,
   async fork(at) {
     const made = await act({ type: "fork", at });
-    if (made) open(made.conversation);
+    if (made) open(made.conversation, { focus: "#text" });
   },
   approve: (slot) => act({ type: "approve", call: slot.callId, hash: slot.approval.hash }),
   deny: (slot) => act({ type: "deny", call: slot.callId, hash: slot.approval.hash }),
@@ -169,8 +210,11 @@ find("#text").addEventListener("input", (event) => client?.status(me.session, ev
 find("#abort").addEventListener("click", () => act({ type: "abort" }));
 find("#create").addEventListener("click", async () => {
   const made = await act({ type: "create", conversation: undefined });
-  if (made) open(made.conversation);
+  if (made) open(made.conversation, { focus: "#text" });
 });
+stayAtEnd(find("#transcript"));
+find("#transcript").addEventListener("cite", ({ detail }) => goTo(detail.conversation, detail.entry));
+find("#come-in").addEventListener("click", () => enter());
 
 // --- what is shown where there is no room for all of it
 

@@ -37,7 +37,7 @@ export function keep(parent, items) {
       const node = item.make(one?.node);
       if (one && one.node !== node) {
         if (place === one.node) place = node;
-        one.node.replaceWith(node);
+        exchange(one.node, node);
       }
       one = { node, parts: item.parts };
     }
@@ -49,11 +49,36 @@ export function keep(parent, items) {
   parent.kept = after;
 }
 
+/** Put a node in another's place, and leave as it was what somebody had opened, scrolled or focused in it. */
+function exchange(old, node) {
+  const focused = old.contains(document.activeElement) ? document.activeElement : null;
+  const opened = [...old.querySelectorAll("details")].map((one) => one.open);
+  const outputs = [...old.querySelectorAll(".output")].map((one) => ({ top: one.scrollTop, end: atEnd(one, 8) }));
+  old.replaceWith(node);
+  node.querySelectorAll("details").forEach((one, at) => { one.open = opened[at] ?? one.open; });
+  node.querySelectorAll(".output").forEach((one, at) => { one.scrollTop = outputs[at]?.end ?? true ? one.scrollHeight : outputs[at].top; });
+  if (focused) focusAgain(node, focused);
+}
+
+function focusAgain(node, focused) {
+  const like = [...node.querySelectorAll(focused.tagName)].find((one) => one.textContent === focused.textContent);
+  if (!like) node.tabIndex = -1;
+  (like ?? node).focus({ preventScroll: true });
+}
+
+/** Whether an element is scrolled to its end, give or take `slack` pixels. */
+export function atEnd(element, slack) {
+  return element.scrollHeight - element.scrollTop - element.clientHeight < slack;
+}
+
 function same(one, other) {
   return one.length === other.length && one.every((part, at) => part === other[at]);
 }
 
-/** Text with the little markup that models like: ``` fences and `code`. */
+const CITED = /(\[conversation \d+, entry \d+\])/;
+const MARKS = /(`[^`\n]+`|\[conversation \d+, entry \d+\])/;
+
+/** Text with the little markup that models like: ``` fences, `code`, and what they cite, as links that send "cite". */
 export function prose(text) {
   return text.split(/^```/m).map((part, at) => (at % 2 ? fenced(part) : plain(part)));
 }
@@ -66,8 +91,19 @@ function fenced(part) {
 function plain(part) {
   const said = part.replace(/^\n+|\n+$/g, "");
   if (!said) return null;
-  const words = said.split(/(`[^`\n]+`)/).map((word) => (/^`.+`$/.test(word) ? h("code", {}, word.slice(1, -1)) : word));
+  const words = said.split(MARKS).map((word, at) => (at % 2 === 0 ? word : word[0] === "`" ? h("code", {}, word.slice(1, -1)) : citation(word)));
   return h("div", { class: "prose" }, words);
+}
+
+/** Text as it is, but for links to what it cites. */
+export function cited(said) {
+  return said.split(CITED).map((word, at) => (at % 2 === 0 ? word : citation(word)));
+}
+
+function citation(said) {
+  const [conversation, entry] = said.match(/\d+/g).map(Number);
+  const cite = (event) => event.target.dispatchEvent(new CustomEvent("cite", { bubbles: true, detail: { conversation, entry } }));
+  return h("button", { type: "button", class: "link", onclick: cite }, said);
 }
 
 /** The text of a message's content. */

@@ -6,20 +6,24 @@ const LEFT = 92;
 
 /** Find the bars and marks of the last run. Pure: a view and the time now in, {bars, marks, begin, end} out. */
 export function lastRun(view, now) {
-  const begin = view.entries.findLastIndex((entry) => entry.kind === "pi.user" && entry.byTaskId === undefined);
+  const said = (entry) => entry.kind === "pi.user";
+  const first = view.entries.findLastIndex((entry) => said(entry) && entry.byTaskId === undefined);
+  const begin = first < 0 ? view.entries.findIndex(said) : first; // a summary may have taken the place of the first input
   if (begin < 0) return null;
   const bars = [];
   const marks = [];
   const calls = new Map();
   for (const entry of view.entries.slice(begin)) for (const message of entry.model ?? []) note(entry, message, bars, marks, calls);
   running(view, now, bars, calls);
-  const times = [...bars.flatMap((bar) => [bar.from, bar.to]), ...marks.map((mark) => mark.at)];
-  return { bars, marks, begin: Math.min(...times), end: Math.max(...times) };
+  const ended = Math.max(...bars.map((bar) => bar.to));
+  const during = marks.filter((mark) => mark.what !== "note" || mark.at <= ended); // what was said while it was idle is no part
+  const times = [...bars.flatMap((bar) => [bar.from, bar.to]), ...during.map((mark) => mark.at)];
+  return { bars, marks: during, begin: Math.min(...times), end: Math.max(...times) };
 }
 
 function note(entry, message, bars, marks, calls) {
   const { role, timestamp: at, durationMs: took } = message;
-  if (role === "user") marks.push({ at, what: entry.kind === "pi.compaction" ? "summary" : entry.byTaskId === undefined ? "input" : "steer" });
+  if (role === "user") marks.push({ at, what: told(entry) });
   else if (role === "assistant") {
     const failed = ["error", "aborted"].includes(message.stopReason);
     bars.push({ lane: "model", from: at, to: at + (took ?? 0), state: failed ? "failed" : "done", what: failed ? `failed: ${message.stopReason}` : "answer" });
@@ -31,6 +35,11 @@ function note(entry, message, bars, marks, calls) {
     if (interrupted) marks.push({ at, what: "crash" });
     calls.delete(message.toolCallId);
   }
+}
+
+function told(entry) {
+  if (entry.kind !== "pi.user") return entry.kind === "pi.compaction" ? "summary" : "note";
+  return entry.byTaskId === undefined ? "input" : "steer";
 }
 
 function running(view, now, bars, calls) {

@@ -1,11 +1,18 @@
 // A conversation's view as cards: what people said, answers, thoughts, calls with their output and results, summaries.
-import { duration, h, keep, prose, textOf } from "./dom.js";
+import { atEnd, cited, duration, h, keep, prose, textOf } from "./dom.js";
 
 /** Draw a view into `parent`. `act` is what buttons do: fork(entry), approve(slot), deny(slot), open(conversation). */
 export function drawTranscript(parent, view, act) {
-  const bottom = parent.scrollHeight - parent.scrollTop - parent.clientHeight < 60;
+  const bottom = atEnd(parent, 60);
   keep(parent, cards(view, act));
-  if (bottom) parent.scrollTop = parent.scrollHeight;
+  if (bottom) toEnd(parent);
+}
+
+const toEnd = (parent) => { parent.scrollTop = parent.scrollHeight; };
+
+/** Stay at the end when a picture has come, for whoever was there. */
+export function stayAtEnd(parent) {
+  parent.addEventListener("load", ({ target }) => { if (atEnd(parent, target.height + 60)) toEnd(parent); }, true);
 }
 
 /** Name the results of calls, and what is shown of calls that run, by call id. */
@@ -118,15 +125,21 @@ function call(block, slot, entry, act) {
   const result = entry?.model?.find((message) => message.toolCallId === block.id);
   const state = result ? (result.isError ? "failed" : "done") : slot?.approval ? "approval" : slot?.status ?? "pending";
   const details = result?.details ?? slot?.details;
-  const output = result ? textOf(result.content) : slot?.output ?? "";
+  const remarks = entry?.data?.diagnostics ?? slot?.diagnostics;
+  const output = result ? withoutRemarks(textOf(result.content), remarks) : slot?.output ?? "";
   const took = result?.durationMs === undefined ? "" : ` · ${duration(result.durationMs)}`;
   return h("section", { class: "call", data: { state, call: block.id }, "aria-label": `call of ${block.name}` },
     h("header", {}, h("b", {}, block.name), " ", h("span", { class: "badge" }, `${STATES[state] ?? state}${took}`)),
-    h("details", { open: state === "approval" }, h("summary", {}, "Arguments"), json(block.arguments)),
+    h("details", {}, h("summary", {}, "Arguments"), json(block.arguments)),
     slot?.approval && !result && approval(slot, act),
-    output && h("pre", { class: "output", tabindex: 0, "aria-label": "output" }, output),
-    diagnostics(entry?.data?.diagnostics ?? slot?.diagnostics),
+    output && h("pre", { class: "output", tabindex: 0, "aria-label": "output" }, cited(output)),
+    diagnostics(remarks),
     child(details, act));
+}
+
+/** What a tool has said, without the remarks that the model reads at its end: they are shown beside it. */
+function withoutRemarks(output, remarks) {
+  return remarks?.length ? output.replace(/\n*<harness>\n(?:(?!<harness>)[\s\S])*<\/harness>\s*$/, "") : output;
 }
 
 const STATES = { approval: "waits for approval", pending: "about to run" };

@@ -33,7 +33,7 @@ export function drawTree(section, tasks, list, open) {
   section.querySelector(".quiet").hidden = made.length > 0;
   const width = Math.max(picture.clientWidth, 240);
   const byTask = new Map(made.filter((row) => row.task).map((row) => [row.task.id, row]));
-  const drawing = s("svg", { width, height: made.length * ROW + 8, viewBox: `0 0 ${width} ${made.length * ROW + 8}`, role: "img", "aria-label": spoken(made) },
+  const drawing = s("svg", { width, height: made.length * ROW + 8, viewBox: `0 0 ${width} ${made.length * ROW + 8}`, role: "group", "aria-label": spoken(made) },
     made.map((row) => elbow(row, made)), made.flatMap((row) => waits(row, byTask, width)), made.map((row) => node(row, open, width)));
   picture.replaceChildren(...(made.length ? [drawing] : []));
 }
@@ -71,7 +71,7 @@ function node(row, open, width) {
   const text = s("text", { x: x(row) + 12, y: y(row) + 4 }, clipped(label(row), (width - x(row) - 64) / 6.6));
   if (row.conversation) {
     const act = () => open(row.conversation);
-    return s("g", { class: "conversation", tabindex: 0, role: "button", onclick: act, onkeydown: (event) => { if (event.key === "Enter") act(); } },
+    return s("g", { class: "conversation", tabindex: 0, role: "button", onclick: act, "aria-label": `open ${label(row)}`, onkeydown: (event) => { if ([" ", "Enter"].includes(event.key)) { event.preventDefault(); act(); } } },
       s("rect", { x: x(row) - 6, y: y(row) - 6, width: 12, height: 12, rx: 3 }), text);
   }
   const { task } = row;

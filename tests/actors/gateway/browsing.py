@@ -31,13 +31,13 @@ in_browser = [
 class Daemon:
     """``perdure serve`` on the example's room, which may be killed and started again at the same address."""
 
-    def __init__(self, folder, *options, app="examples.room.app:setup"):
+    def __init__(self, folder, *options, app="examples.room.app:setup", **environment):
         self.folder = folder
         self.options = ["--app", app, *options]
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             self.port = free.getsockname()[1]
-        self.start()
+        self.start(**environment)
 
     def start(self, **environment):
         command = [sys.executable, "-m", "perdure", "serve", str(self.folder / "room.db"), *self.options]

@@ -18,8 +18,12 @@ class LaterClock(perdure.SystemClock):
         return super().now() + self._ahead
 
 
+def clock():
+    """Give the clock of the chosen time, or the machine's."""
+    at = os.environ.get("WALK_AT")
+    return LaterClock(int(at)) if at else perdure.SystemClock()
+
+
 def setup():
     """Give the room, with a model that answers at once and the chosen time."""
-    at = os.environ.get("WALK_AT")
-    clock = LaterClock(int(at)) if at else perdure.SystemClock()
-    return app.setup() | {"models": [perdure.ScriptedModel(app.brain)], "clock": clock}
+    return app.setup() | {"models": [perdure.ScriptedModel(app.brain)], "clock": clock()}
