@@ -93,11 +93,16 @@ async def _submissions(tx: Tx, conversation_id: int, status: Literal["queued", "
     return found
 
 
-async def _delete_or_abort(tx: Tx, conversation_id: int) -> None:
-    """Delete a marked conversation; if new work has begun below it since, abort that instead."""
-    if any(live_work(tx.core, conversation_id, background=True)):
+def _ended(core: SessionCore, tasks: list[int]) -> bool:
+    return not any(core.forest.is_live(task) for task in tasks)
+
+
+async def _delete_or_abort(tx: Tx, conversation_id: int) -> list[int]:
+    """Delete a marked conversation; if work lives in or below it, abort that, which may be newer, and name it."""
+    working = list(live_work(tx.core, conversation_id, background=True))
+    if working:
         await _abort_all(tx, conversation_id)
-        return
+        return working
     there = await tx.conversation(conversation_id) is not None  # or else it has gone with one that owned it
     conversations = await family(tx, conversation_id) if there else []
     unsettled = [
@@ -111,6 +116,7 @@ async def _delete_or_abort(tx: Tx, conversation_id: int) -> None:
     (await tx.doc(DeletionsDoc))["conversations"].pop(str(conversation_id), None)
     tx.unfinished[conversation_id] = False
     await settle_inputs(tx, unsettled, unanswered("aborted"))
+    return []
 
 
 class Deletions:
@@ -136,9 +142,9 @@ class Deletions:
     async def _finish(self, conversation_id: int) -> None:
         core = self._core
         while conversation_id in core.unfinished:
-            await until(core, lambda: not any(live_work(core, conversation_id, background=True)))
             async with Commit(core, lambda: Tx(core)) as tx:
-                await _delete_or_abort(tx, conversation_id)
+                reached = await _delete_or_abort(tx, conversation_id)
+            await until(core, partial(_ended, core, reached))
 
     def _note_end(self, conversation: int, task: asyncio.Task[None]) -> None:
         """Forget a deletion. One that failed is tried again when the session is opened next."""

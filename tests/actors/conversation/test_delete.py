@@ -46,7 +46,7 @@ class Office:
 
         self.options = {
             "models": [perdure.ScriptedModel(brain)],
-            "extensions": [perdure.Extension(name="work", tools=[work]), perdure.Extension(name="help", tools=[perdure.subagent()])],
+            "extensions": [perdure.Extension(name="work", tools=[work]), perdure.Extension(name="help", tools=[perdure.subagent()], tasks=[Lasting])],
             "clock": perdure.VirtualClock(autojump=True, quiet_s=0.001),
         }
 
@@ -62,6 +62,15 @@ def office(request, tmp_path):
 @pytest.fixture
 def in_memory():
     return Office(FaultyStorage(MemoryStorage()))
+
+
+class Lasting(perdure.Task[None, None], name="t.lasting"):
+    """Lasts until it is aborted."""
+
+    class Go(perdure.Phase): ...
+
+    async def go(self, run, state):
+        await asyncio.Event().wait()
 
 
 async def chat(session, *said):
@@ -302,3 +311,109 @@ def test_whoever_stops_waiting_does_not_stop_it(in_memory):
 async def session_marks(session):
     core = await session._core()
     return core.unfinished
+
+
+async def doomed_in(system, office):
+    """Have a conversation with running work, something queued and a subagent; and a fork of it beside it."""
+    session = await system.session("s")
+    doomed = await chat(session, "hello")
+    fork = await doomed.fork()
+    await doomed.submit("delegate")
+    await office.working.wait()
+    await doomed.submit("later")
+    return session, doomed, fork
+
+
+async def commits_of_a_deletion():
+    """Count the writes before and after a deletion."""
+    office = Office(FaultyStorage(MemoryStorage()))
+    async with office.open() as system:
+        session, doomed, _ = await doomed_in(system, office)
+        before = office.storage.writes
+        await session.delete_conversation(doomed.id)
+        return before, office.storage.writes
+
+
+BEFORE, AFTER = asyncio.run(commits_of_a_deletion())
+
+
+def test_a_deletion_takes_several_commits():
+    assert AFTER - BEFORE >= 3
+
+
+@pytest.mark.parametrize("store", STORES)
+@pytest.mark.parametrize("when", ["before", "after"])
+@pytest.mark.parametrize("number", range(AFTER - BEFORE))
+def test_a_crash_at_any_commit_is_made_up_for(tmp_path, store, when, number):
+    """Once the mark is stored the deletion is finished by whoever opens the store, though nobody asks for the session."""
+    office = Office(FaultyStorage(STORES[store](tmp_path)))
+
+    async def first():
+        async with office.open() as system:
+            session, doomed, fork = await doomed_in(system, office)
+            shown = await fork.entries()
+            office.storage.crash(office.storage.writes + 1 + number, when)
+            try:
+                await session.delete_conversation(doomed.id, request_id="d")
+            except perdure.SessionFailed:
+                crashed.append(number)
+            return doomed.id, fork.id, shown
+
+    async def second(doomed, fork, shown):
+        async with office.open() as system:
+            marked = (number, when) != (0, "before")
+            if marked:
+                await until_gone(office.storage, doomed)
+            session = await system.session("s")
+            office.free.set()
+            await session.delete_conversation(doomed, request_id="d")
+            assert await ids(session) == [fork]
+            assert await (await session.conversation(fork)).entries() == shown
+            assert await session.snapshot(DeletionsDoc) == {"conversations": {}}
+            assert (await (await (await session.conversation(fork)).submit("hello")).wait()).status == "done"
+            row = await office.storage.session("s")
+            assert row.wake is None
+            stored = (await office.storage.scan_tasks("s", TaskQuery(), 99)).items
+            assert {one.conversation_id for one in stored} == {fork}
+
+    crashed = []
+    found = asyncio.run(first())
+    asyncio.run(second(*found))
+    assert crashed
+
+
+async def until_gone(storage, conversation):
+    """Wait until a conversation, which forks keep, is deleted."""
+    async with asyncio.timeout(30):
+        while not (await storage.conversation("s", conversation)).deleted:
+            await asyncio.sleep(0.002)
+
+
+def test_work_that_begins_meanwhile_is_aborted_too(in_memory):
+    async def run():
+        async with in_memory.open() as system:
+            session = await system.session("s")
+            doomed = await chat(session)
+            await doomed.submit("work")
+            await in_memory.working.wait()
+            begun = asyncio.Event()
+            in_memory.storage.call(in_memory.storage.writes + 1, "before", begin(doomed, begun))
+            await session.delete_conversation(doomed.id)
+            await begun.wait()
+            assert await session.tasks() == []
+            assert await left_of(in_memory.storage, doomed.id) == []
+
+    def begin(doomed, begun):
+        async def meanwhile():
+            asyncio.get_running_loop().create_task(start(doomed, begun))
+
+        return meanwhile
+
+    async def start(doomed, begun):
+        async with doomed.commit() as tx:
+            await tx.create_task(Lasting, background=True)
+        with pytest.raises(perdure.UnknownRecord):
+            await doomed.submit("work")
+        begun.set()
+
+    asyncio.run(run())
