@@ -1,4 +1,5 @@
 import perdure
+import pytest
 from perdure.actors.agent.usage import add
 from perdure.actors.conversation.builtin import UsageDoc
 from perdure.actors.models import AssistantMessage, Cost, Pause, Usage, call, error_info, text, to_json
@@ -102,6 +103,31 @@ def test_what_a_tool_spends_counts_under_its_name():
             await s.ask()
             await quiet()
             assert (await ledger(s.root))["tools"]["think"]["totalTokens"] == 14
+
+    go(main)
+
+
+@pytest.mark.parametrize("by", ["tool", "model"])
+def test_nobody_gives_back_what_was_spent(by):
+    """P11: with negative numbers, from wherever they come, a budget would grow."""
+    gift = Usage(input=-7, total_tokens=-7, reasoning=-1, cost=Cost(total=-1.0, priced=True))
+
+    async def main():
+        @perdure.tool
+        async def think() -> perdure.ToolResult:
+            """Think."""
+            return perdure.ToolResult(content="thought", usage=gift if by == "tool" else spent(1, 0))
+
+        asks = answer(gift if by == "model" else spent(1, 0), call("think", "c1"))
+        async with scene(answering(asks, answer(spent(3, 4))), tools=[think]) as s:
+            await s.root.set_budget(perdure.Budget(tokens=100, cost=1.0))
+            await s.ask()
+            state = await s.root.budget()
+            assert (state.tokens, state.cost) == (8, 0.0)
+            report = await s.root.usage()
+            counted = [*report.models.values(), *report.tools.values()]
+            assert sum(one.total_tokens for one in counted) == 8
+            assert all((one.input, one.cost.total) >= (0, 0.0) for one in counted)
 
     go(main)
 
