@@ -14,6 +14,7 @@ from ...storage.records import JsonObject
 from ..models import Usage
 from ..session.core import SessionCore
 from ..session.read import snapshot
+from ..session.reads import existing
 from .builtin import UsageDoc
 
 PAGE = 1_000
