@@ -73,17 +73,20 @@ class TaskActor(Actor):
             if isinstance(verdict, Fault):
                 await self._fault(verdict)
                 return
-            if not isinstance(verdict, Go) or record is None or self._handed_over(record, ran) or self._engine.halted:
+            if not isinstance(verdict, Go) or record is None or self._handed_over(record) or self._engine.halted:
                 return
             assert isinstance(record.state, Running)
             ran = record.state.checkpoint
             await self._core.drained()  # the checkpoint, and all that it could depend on
             await self._run_phase(record)
 
-    def _handed_over(self, record: TaskRecord, ran: object) -> bool:
-        """Whether another definition has taken this one's place and can go on from here: the next invocation is its."""
+    def _handed_over(self, record: TaskRecord) -> bool:
+        """Whether another definition has taken this one's place and can go on from here: the next invocation is its.
+
+        Also before the first phase: an actor that was restarted still has the code that its first incarnation was given.
+        """
         newest = self._engine.definitions.get(record.kind)
-        if ran is None or newest is None or newest is self._invocation.definition:
+        if newest is None or newest is self._invocation.definition:
             return False
         return self._engine.can_take(record, newest)
 
