@@ -174,3 +174,45 @@ def test_an_unsafe_tool_that_a_kill_has_cut_off_is_marked_as_a_crash(browser, pa
     assert "interrupted by a crash" in ada.page.get_attribute("#timeline svg", "aria-label")
     shows_all(browser, parade, "crash")
     ada.leaves()
+
+
+WATCH = """() => {
+  window.touched = new Set();
+  const name = (one) => one.closest("article")?.className ?? one.closest("[id]")?.id;
+  new MutationObserver((all) => all.forEach(({ target }) => {
+    const one = target.nodeType === Node.ELEMENT_NODE ? target : target.parentElement;
+    if (one && document.querySelector("article.live")) window.touched.add(name(one));
+  })).observe(document.body, { subtree: true, childList: true, characterData: true });
+}"""
+
+
+def test_an_answer_that_grows_touches_its_card_alone(browser, parade):
+    ada = Person(browser, parade.url, "Ada", viewport={"width": 1280, "height": 800})
+    for number in range(3):
+        ada.says(f"note {number}", mode="write")
+        ada.sees("article.note", f"note {number}")
+    ada.page.evaluate(WATCH)
+    ada.says("much")
+    ada.sees("article.assistant footer")
+    ada.waits_until_idle()
+    touched = set(ada.page.evaluate("[...touched]"))
+    assert "assistant live" in touched
+    assert touched <= {"assistant live", "transcript", "tree", "timeline", "actors", "usage", "people", "talk"}
+    ada.leaves()
+
+
+def test_many_conversations_are_listed_and_reached(browser, parade):
+    ada = Person(browser, parade.url, "Ada", viewport={"width": 1280, "height": 800})
+    ada.says("Good morning")
+    ada.sees("article.assistant footer")
+    first = int(ada.page.locator("article.user").get_attribute("data-entry"))
+    for _ in range(40):
+        sends(ada, "fork", conversation=1, at=first)
+    sends(ada, "create")
+    ada.page.wait_for_selector("#list button >> nth=41")
+    ada.page.locator("#list button").last.click()
+    ada.page.wait_for_selector("#list [aria-current=page]:not(:text-is('Main conversation'))")
+    ada.page.locator("#list button").nth(20).click()
+    ada.sees("article.user", "Good morning")
+    shows_all(browser, parade, "many")
+    ada.leaves()
