@@ -31,7 +31,13 @@ from .actors.conversation.builtin import AgentDoc, InboxDoc, LiveDoc, ProviderDo
 from .actors.conversation.choice import Agent, configure
 from .actors.conversation.compaction import Compacted
 from .actors.conversation.context import ContextView
-from .actors.conversation.errors import ConversationBusy, ConversationKept, RequestIdReused, SubmissionTooLarge, Unanswered
+from .actors.conversation.errors import (
+    ConversationBusy,
+    ConversationKept,
+    RequestIdReused,
+    SubmissionTooLarge,
+    Unanswered,
+)
 from .actors.conversation.handles import Conversation
 from .actors.conversation.ledger import UsageReport
 from .actors.conversation.sessions import Session

@@ -76,7 +76,9 @@ async def assert_rest(rig: Rig) -> None:
     assert ids(await pages(storage.scan_submissions, key, SubmissionQuery())) == [5]
     assert await storage.submission_by_request(key, 2, "r") is None
     assert ids(await pages(storage.scan_tasks, key, TaskQuery())) == [4]
-    assert [await storage.task(key, 14), await storage.submission(key, 13), await storage.message(key, 16)] == [None] * 3
+    assert [await storage.task(key, 14), await storage.submission(key, 13), await storage.message(key, 16)] == [
+        None
+    ] * 3
     assert ids(await pages(storage.scan_messages, key, MessageQuery())) == [7, 21, 22]
     assert await storage.message_by_request(key, 14, "r") is None
     assert await storage.document(key, 6) is not None

@@ -19,29 +19,38 @@ SELECT 1 FROM ended_tasks AS t INDEXED BY ended_tasks_conversation
     CROSS JOIN documents AS d INDEXED BY documents_alive
 WHERE t.conversation = ?1 AND d.scope = t.rid AND d.scope_type = 2 AND d.retired_at IS NULL
 LIMIT 1"""
-_TASKS = "SELECT rid FROM ended_tasks INDEXED BY ended_tasks_conversation WHERE conversation = ?1"
-_TASK_DOCUMENTS = """
-SELECT d.rid FROM ended_tasks AS t INDEXED BY ended_tasks_conversation
-    CROSS JOIN documents AS d INDEXED BY documents_retired
-WHERE t.conversation = ?1 AND d.scope = t.rid AND d.scope_type = 2 AND d.retired_at IS NOT NULL"""
-_DOCUMENTS = """
-SELECT rid FROM documents INDEXED BY documents_retired
-WHERE scope = ?1 AND scope_type = 1 AND retired_at IS NOT NULL AND (?2 OR history <> 'rewindable')"""
-DELETE_TASK_REVISIONS = f"DELETE FROM revisions WHERE document IN ({_TASK_DOCUMENTS})"
-DELETE_TASK_DOCUMENTS = f"DELETE FROM documents WHERE rid IN ({_TASK_DOCUMENTS})"
-DELETE_RECEIPTS = f"DELETE FROM messages WHERE status = 'consumed' AND task IN ({_TASKS})"
-DELETE_DEAD_LETTERS = f"""
-DELETE FROM messages WHERE status = 'dead' AND rid BETWEEN ?2 AND ?3 AND task IN ({_TASKS})
-    AND json_extract(body, '$.session') IS NULL"""
-DELETE_QUEUED = f"""
-DELETE FROM messages WHERE live = 1 AND status = 'queued' AND rid BETWEEN ?2 AND ?3 AND task IN ({_TASKS})"""
+DELETE_TASK_REVISIONS = """
+DELETE FROM revisions WHERE document IN (
+    SELECT d.rid FROM ended_tasks AS t INDEXED BY ended_tasks_conversation
+        CROSS JOIN documents AS d INDEXED BY documents_retired
+    WHERE t.conversation = ?1 AND d.scope = t.rid AND d.scope_type = 2 AND d.retired_at IS NOT NULL)"""
+DELETE_TASK_DOCUMENTS = """
+DELETE FROM documents WHERE rid IN (
+    SELECT d.rid FROM ended_tasks AS t INDEXED BY ended_tasks_conversation
+        CROSS JOIN documents AS d INDEXED BY documents_retired
+    WHERE t.conversation = ?1 AND d.scope = t.rid AND d.scope_type = 2 AND d.retired_at IS NOT NULL)"""
+DELETE_RECEIPTS = """
+DELETE FROM messages WHERE status = 'consumed' AND task IN (
+    SELECT rid FROM ended_tasks INDEXED BY ended_tasks_conversation WHERE conversation = ?1)"""
+DELETE_DEAD_LETTERS = """
+DELETE FROM messages WHERE status = 'dead' AND rid BETWEEN ?2 AND ?3 AND json_extract(body, '$.session') IS NULL
+    AND task IN (SELECT rid FROM ended_tasks INDEXED BY ended_tasks_conversation WHERE conversation = ?1)"""
+DELETE_QUEUED = """
+DELETE FROM messages WHERE live = 1 AND status = 'queued' AND rid BETWEEN ?2 AND ?3
+    AND task IN (SELECT rid FROM ended_tasks INDEXED BY ended_tasks_conversation WHERE conversation = ?1)"""
 DELETE_SUBMISSIONS_OF = "DELETE FROM submissions WHERE conversation = ?1"
 DELETE_TASKS_OF = "DELETE FROM ended_tasks WHERE conversation = ?1"
 MARK_DELETED = "UPDATE conversations SET deleted = 1 WHERE rid = ?1"
 FORKS = "SELECT max(parent_at) FROM conversations INDEXED BY conversations_parent WHERE parent = ?1"
 DELETE_ENTRIES_ABOVE = "DELETE FROM entries WHERE conversation = ?1 AND rid > ?2"
-DELETE_REVISIONS_OF = f"DELETE FROM revisions WHERE document IN ({_DOCUMENTS})"
-DELETE_DOCUMENTS_OF = f"DELETE FROM documents WHERE rid IN ({_DOCUMENTS})"
+DELETE_REVISIONS_OF = """
+DELETE FROM revisions WHERE document IN (
+    SELECT rid FROM documents INDEXED BY documents_retired
+    WHERE scope = ?1 AND scope_type = 1 AND retired_at IS NOT NULL AND (?2 OR history <> 'rewindable'))"""
+DELETE_DOCUMENTS_OF = """
+DELETE FROM documents WHERE rid IN (
+    SELECT rid FROM documents INDEXED BY documents_retired
+    WHERE scope = ?1 AND scope_type = 1 AND retired_at IS NOT NULL AND (?2 OR history <> 'rewindable'))"""
 PARENT = """
 SELECT p.rid, p.deleted FROM conversations AS c JOIN conversations AS p ON p.rid = c.parent WHERE c.rid = ?1"""
 DROP_CONVERSATION = "DELETE FROM conversations WHERE rid = ?1"

@@ -46,9 +46,8 @@ SET_COUNTERS = """
 INSERT INTO sessions (seq, last_id, sid) VALUES (?, ?, ?)
 ON CONFLICT (sid) DO UPDATE SET seq = excluded.seq, last_id = excluded.last_id"""
 SET_WAKE = "UPDATE sessions SET wake = ? WHERE sid = ?"
-ADD_CONVERSATION = (
-    "INSERT INTO conversations (rid, parent, parent_at, owner_conversation, owner_task, deleted) VALUES (?, ?, ?, ?, ?, ?)"
-)
+ADD_CONVERSATION = """
+INSERT INTO conversations (rid, parent, parent_at, owner_conversation, owner_task, deleted) VALUES (?, ?, ?, ?, ?, ?)"""
 ADD_ENTRY = "INSERT INTO entries (rid, conversation, seq, head, body) VALUES (?, ?, ?, ?, ?)"
 ADD_TASK = "INSERT INTO live_tasks (rid, body) VALUES (?, ?)"
 SET_TASK = """

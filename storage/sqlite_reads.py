@@ -197,7 +197,9 @@ def scan_conversations(
     return cut_page((_conversation(prefix, row) for row in rows), order, limit)
 
 
-def _conversation(prefix: int, row: tuple[int, int | None, int | None, int | None, int | None, int]) -> ConversationRecord:
+def _conversation(
+    prefix: int, row: tuple[int, int | None, int | None, int | None, int | None, int]
+) -> ConversationRecord:
     rid, parent, at, owner, task, deleted = row
     return ConversationRecord(
         id=rid - prefix,

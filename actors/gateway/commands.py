@@ -137,12 +137,16 @@ class Compact(InConversation, frozen=True, kw_only=True):
     instructions: Text | None = None
 
 
-AnyCommand = Open | Create | Fork | Submit | Write | Withdraw | Abort | Approve | Deny | Configure | Compact
+class Delete(InConversation, frozen=True, kw_only=True):
+    """Delete a conversation and what is owned below it, when everything in them has been aborted and has ended."""
+
+
+AnyCommand = Open | Create | Fork | Submit | Write | Withdraw | Abort | Approve | Deny | Configure | Compact | Delete
 COMMANDS: dict[str, type[Command]] = {
     str(kind.__struct_config__.tag): kind
-    for kind in (Open, Create, Fork, Submit, Write, Withdraw, Abort, Approve, Deny, Configure, Compact)
+    for kind in (Open, Create, Fork, Submit, Write, Withdraw, Abort, Approve, Deny, Configure, Compact, Delete)
 }
-LENGTHY = (Abort, Compact)
+LENGTHY = (Abort, Compact, Delete)
 """Commands whose receipts may take long to come: what they end has to end."""
 
 
@@ -164,6 +168,9 @@ class Desk:
             made = await session.create_conversation(agent=command.agent or self._agent, request_id=command.request_id)
             return {"conversation": made.id}
         assert isinstance(command, InConversation)
+        if isinstance(command, Delete):  # sent again, it names a conversation that is no more
+            await session.delete_conversation(command.conversation, request_id=command.request_id)
+            return {}
         return await self._in(await session.conversation(command.conversation), command, author)
 
     async def _in(self, conversation: Conversation, command: InConversation, author: str | None) -> Receipt:

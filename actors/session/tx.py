@@ -41,8 +41,8 @@ from .core import SessionCore
 from .documents import Address, Doc, Loaded, Open, address_of, fits, root
 from .errors import InvalidValue, OwnershipRefused, ReadAfterWrite, TransactionOver, UnknownRecord
 from .forks import Copies, copy_of, fork_point, sources
-from .reads import existing
 from .pending import Row
+from .reads import existing
 from .tracing import EndedSpan
 
 D = TypeVar("D")

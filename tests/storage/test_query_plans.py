@@ -16,7 +16,15 @@ from perdure.storage import (
 )
 from perdure.storage.sqlite_bulk import SIZES, widen
 
-MODULES = (sqlite_reads, sqlite_document_reads, sqlite_group, sqlite_messages, sqlite_documents, sqlite_deletion, sqlite_conversations)
+MODULES = (
+    sqlite_reads,
+    sqlite_document_reads,
+    sqlite_group,
+    sqlite_messages,
+    sqlite_documents,
+    sqlite_deletion,
+    sqlite_conversations,
+)
 SORTED = {"LIVE_IN_SCOPE", "EVER_IN_SCOPE"}
 """One scope's documents are found by address and sorted by id for the page."""
 

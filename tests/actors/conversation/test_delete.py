@@ -7,7 +7,6 @@ import pytest
 from perdure.actors.conversation.deletion import DeletionsDoc
 from perdure.models import UserMessage, call, plain_text
 from perdure.storage.contract import EntryQuery, SubmissionQuery, TaskQuery
-from perdure.storage.errors import StorageError
 from perdure.storage.faulty import FaultyStorage
 from perdure.storage.jsonl import JsonlStorage
 from perdure.storage.memory import MemoryStorage
@@ -46,7 +45,10 @@ class Office:
 
         self.options = {
             "models": [perdure.ScriptedModel(brain)],
-            "extensions": [perdure.Extension(name="work", tools=[work]), perdure.Extension(name="help", tools=[perdure.subagent()], tasks=[Lasting])],
+            "extensions": [
+                perdure.Extension(name="work", tools=[work]),
+                perdure.Extension(name="help", tools=[perdure.subagent()], tasks=[Lasting]),
+            ],
             "clock": perdure.VirtualClock(autojump=True, quiet_s=0.001),
         }
 
@@ -92,7 +94,9 @@ async def left_of(storage, conversation):
     submissions = await storage.scan_submissions(key, SubmissionQuery(**query), 999)
     found += [("submission", one.id) for one in submissions.items]
     documents = (await storage.incarnations(key, 999)).items
-    return found + [("document", one.id) for one in documents if getattr(one.scope, "conversation_id", 0) == conversation]
+    return found + [
+        ("document", one.id) for one in documents if getattr(one.scope, "conversation_id", 0) == conversation
+    ]
 
 
 def entries(conversation):
@@ -145,7 +149,9 @@ def test_running_work_is_aborted_and_whoever_waits_is_told(office):
             later, write = await doomed.submit("later"), await doomed.write("note", {"n": 1})
             waiting = [asyncio.ensure_future(one.wait()) for one in (running, later, write)]
             await session.delete_conversation(doomed.id)
-            assert [(one.status, one.reason) for one in await asyncio.gather(*waiting)] == [("unanswered", "aborted")] * 3
+            assert [(one.status, one.reason) for one in await asyncio.gather(*waiting)] == [
+                ("unanswered", "aborted")
+            ] * 3
             assert office.left == [doomed.id], "the tool runs on"
             assert await session.tasks() == []
             assert await left_of(office.storage, doomed.id) == []
@@ -229,7 +235,11 @@ def test_watches_end_with_what_they_watch(in_memory):
         async with in_memory.open() as system:
             session = await system.session("s")
             spared, doomed = await chat(session, "hello"), await chat(session, "hello")
-            view, events, listing = await doomed.watch(), await doomed.watch_events(), await session.watch_conversations()
+            view, events, listing = (
+                await doomed.watch(),
+                await doomed.watch_events(),
+                await session.watch_conversations(),
+            )
             document, other = await doomed.watch_doc(perdure.LiveDoc), await spared.watch()
             await doomed.context()
             await session.delete_conversation(doomed.id)
