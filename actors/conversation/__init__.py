@@ -7,6 +7,7 @@
     ledger, budget                what was spent, and the caps on it
     view, events, derivation      the replicated view, and what its changes mean
     submissions, handles, sessions    what applications hold
+    deletion                      the end of a conversation: abort, wait, delete, over any number of crashes
 
 Knows how runs are started (``inbox.Runner``), not what they are made of. Tests: tests/actors/conversation/.
 """

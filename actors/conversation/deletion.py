@@ -109,7 +109,7 @@ async def _delete_or_abort(tx: Tx, conversation_id: int) -> list[int]:
         number
         for one in conversations
         for status in ("queued", "placed")
-        for number in await _submissions(tx, one, status)  # type: ignore[arg-type]
+        for number in await _submissions(tx, one, status)
     ]
     for one in conversations:
         await stage(tx, one)

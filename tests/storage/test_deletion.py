@@ -9,9 +9,10 @@ from functools import partial
 
 import pytest
 from perdure.storage import sqlite_deletion, sqlite_writer
-from perdure.storage.conformance_rig import Rig, conversation, entry, fails
+from perdure.storage.conformance_rig import ENDED, Rig, conversation, entry, fails, submission, task
 from perdure.storage.conformance_sessions import assert_empty, fill
 from perdure.storage.errors import StorageClosed, StorageError
+from perdure.storage.records import ConversationDelete, EntryRecord
 from perdure.storage.sqlite import SqliteStorage
 
 from .support import with_store
@@ -217,3 +218,43 @@ def test_a_reclamation_that_fails_is_tried_after_the_next_open_and_stops_nobody(
 
     with_store(tmp_path / "s.db", body)
     assert rows(tmp_path / "s.db")["entries"] == 1
+
+
+def test_the_pages_of_a_deleted_conversation_are_used_again(tmp_path):
+    """A file that loses and gets conversations of one size does not grow; nothing of the lost ones is in the tables."""
+    path = tmp_path / "s.db"
+    sizes = []
+
+    async def body(rig):
+        await rig.commit(conversation(rig.id()))
+        empty = None
+        for _ in range(4):
+            home = rig.id()
+            await rig.commit(conversation(home))
+            for _ in range(5):
+                await rig.commit(*large(rig, home))
+            await rig.commit(ConversationDelete(id=home))
+            sizes.append(pages(path))
+            empty = empty or rows(path)
+            assert rows(path) == empty
+
+    with_store(path, body)
+    assert sizes[0] > 100
+    assert max(sizes) <= sizes[0] + 8
+    assert rows(path)["entries"] == rows(path)["submissions"] == rows(path)["ended_tasks"] == 0
+
+
+def large(rig, home):
+    """Make entries, submissions and ended tasks of a conversation."""
+    for _ in range(20):
+        yield EntryRecord(id=rig.id(), conversation_id=home, kind="note", data={"text": "x" * 1_000})
+        yield submission(rig.id(), conversation_id=home, status="done")
+        yield task(rig.id(), ENDED, conversation_id=home, input={"text": "x" * 300})
+
+
+def pages(path):
+    """Count the pages of a file, those in its log included."""
+    connection = sqlite3.connect(path)
+    (count,) = connection.execute("PRAGMA page_count").fetchone()
+    connection.close()
+    return count

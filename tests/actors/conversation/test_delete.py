@@ -427,3 +427,60 @@ def test_work_that_begins_meanwhile_is_aborted_too(in_memory):
         begun.set()
 
     asyncio.run(run())
+
+
+def test_what_it_has_spent_counts_no_longer(in_memory):
+    async def run():
+        async with in_memory.open() as system:
+            session = await system.session("s")
+            spared, doomed = await chat(session, "hello"), await chat(session, "hello", "again")
+            assert (await session.usage()).turns == 3
+            await session.delete_conversation(doomed.id)
+            assert await session.usage() == await spared.usage()
+            assert (await session.usage()).turns == 1
+
+    asyncio.run(run())
+
+
+def test_a_budget_that_held_it_up_can_still_be_raised(in_memory):
+    async def run():
+        async with in_memory.open() as system:
+            session = await system.session("s")
+            spared, doomed = await chat(session, "hello"), await chat(session)
+            await session.set_budget(perdure.Budget(turns=1))
+            waiting = [await one.submit("more") for one in (spared, doomed)]
+            await session.wait_for_idle()
+            await session.delete_conversation(doomed.id)
+            await session.set_budget(perdure.Budget(turns=5))
+            assert (await (await spared.submit("again")).wait()).status == "done"
+            with pytest.raises(perdure.UnknownRecord):
+                await waiting[1].wait()
+
+    asyncio.run(run())
+
+
+def test_a_session_with_forks_of_deleted_conversations_can_be_moved(tmp_path):
+    async def run():
+        office = Office(perdure.SqliteStorage(tmp_path / "s.db"))
+        async with office.open() as system:
+            session = await system.session("s")
+            doomed = await chat(session, "one", "two")
+            first = (await doomed.entries(order="ascending")).items[0]
+            fork = await doomed.fork(first.id)
+            await session.delete_conversation(doomed.id)
+        await office.storage.open()
+        await perdure.export_session(office.storage, "s", tmp_path / "copy")
+        await office.storage.close()
+        moved = Office(JsonlStorage(tmp_path / "copy"))
+        async with moved.open() as system:
+            session = await system.session("s")
+            assert await ids(session) == [fork.id]
+            assert [one.id for one in (await (await session.conversation(fork.id)).entries()).items] == [first.id]
+            await session.delete_conversation(fork.id)
+            assert await left_of(moved.storage, doomed.id) == await left_of(moved.storage, fork.id) == []
+        names = {path.name for path in (tmp_path / "copy" / "s").iterdir()}
+        assert not [name for name in names if name.startswith("task-")]
+        async with moved.open() as system:
+            assert await ids(await system.session("s")) == []
+
+    asyncio.run(run())

@@ -47,13 +47,17 @@ def test_every_command_that_is_sent_again_gives_the_same_receipt_and_stores_noth
                 ("withdraw", {"conversation": 1, "submission": 7}),
             ]
             receipts = [await do(kind, **fields) for kind, fields in commands]
+            commands.append(("delete", {"conversation": receipts[3]["conversation"]}))
+            receipts.append(await do("delete", **commands[-1][1]))
             session = await system.session("s")
             await session.wait_for_idle()
             before = await system.sessions()
             again = [await do(kind, **fields) for kind, fields in commands]
             assert again == receipts
             assert await system.sessions() == before
-            assert receipts[-1] == {"outcome": "settled"}
+            assert receipts[-2:] == [{"outcome": "settled"}, {}]
+            left = (await session.conversations()).items
+            assert [one.id for one in left] == [1, receipts[4]["conversation"]]
 
     go(main)
 

@@ -386,3 +386,19 @@ def test_a_session_that_is_given_up_ends_what_follows_it():
             assert page.ended[view] == "session_failed"
 
     go(main)
+
+
+def test_whoever_follows_a_conversation_is_told_that_it_was_deleted():
+    async def main():
+        async with opened() as system, served(system) as door, door.page() as page:
+            await page.command("open")
+            made = (await page.command("create"))["conversation"]
+            view = await page.attach("conversation", conversation=made)
+            events = await page.attach("events", conversation=made)
+            root = await page.attach("conversation", conversation=1)
+            await page.command("delete", conversation=made)
+            await page.until(lambda: {view, events} <= page.ended.keys())
+            assert [page.ended[one] for one in (view, events)] == ["unknown_record"] * 2
+            assert root not in page.ended
+
+    go(main)
