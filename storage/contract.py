@@ -113,7 +113,7 @@ class Reading(Protocol):
 
     # --- records
     async def conversation(self, session: str, id: int) -> ConversationRecord | None:
-        """Look up a conversation."""
+        """Look up a conversation; one that is ``deleted`` is there for its forks only."""
 
     async def scan_conversations(
         self, session: str, query: ConversationQuery, limit: int, cursor: Cursor | None = None
@@ -223,7 +223,8 @@ class Storage(Reading, Protocol):
     async def write(self, batches: Sequence[Batch]) -> None:
         """Store all batches atomically, in order. A session's ``seq`` must grow from batch to batch.
 
-        A session comes into being with its first batch. Cancelling the caller does not cancel the write.
+        A session comes into being with its first batch. Cancelling the caller does not cancel the write. What a
+        ``ConversationDelete`` deletes is gone for every question once this returns; it takes as long as there is to delete.
         """
 
     async def delete_session(self, key: str) -> bool:

@@ -5,6 +5,9 @@ live tasks hold is in files beside it, which are cut down as soon as nobody can 
 from memory and never wait. Opening reads everything, so this is a backend for stores that fit in memory, and for people
 who want to look at them; SQLite is the one for many sessions.
 
+What a deleted conversation has said goes from memory, and the files of its documents go; the lines of ``main.jsonl`` stay,
+and nothing reads them as anything, until the session is deleted. A copy of the session (``transfer``) has none of them.
+
     jsonl_engine      the lock, the thread, the journal
     jsonl_steps       opening, writing, closing: one at a time, to the end
     jsonl_group       batches as lines, and lines as batches
