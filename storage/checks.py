@@ -3,6 +3,7 @@
 All of them raise ``StorageRejected`` and nothing else.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import NoReturn
 
@@ -190,8 +191,8 @@ def check_copy(copy: DocumentCopy, source: DocumentRecord | None) -> DocumentRec
 
 def check_limit(limit: int) -> None:
     """Check a page size."""
-    if not 0 < limit <= MAX_ID:
-        reject(f"a page holds 1 to {MAX_ID} items, not {limit}")
+    if type(limit) is not int or not 0 < limit <= MAX_ID:
+        reject(f"a page holds 1 to {MAX_ID} items, not {limit!r}")
 
 
 def check_text(*texts: str | None) -> None:
@@ -213,7 +214,7 @@ def read_cursor(cursor: Cursor | None, order: Order | None, default: Order) -> t
     """Give the order in which a scan runs, and the item behind which it goes on (None: from the beginning)."""
     if cursor is None:
         return order or default, None
-    kept, after = cursor.get("order"), cursor.get("after")
+    kept, after = (cursor.get("order"), cursor.get("after")) if isinstance(cursor, Mapping) else (None, None)
     if kept not in ("ascending", "descending") or type(after) is not int or not 0 <= after <= MAX_ID:
         reject("a cursor must be the one that an earlier page of the same scan gave")
     if order is not None and order != kept:
