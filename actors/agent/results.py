@@ -93,8 +93,9 @@ def as_returned(value: Any) -> ToolResult:
 
 def checked(result: ToolResult) -> ToolResult:
     """Check the fields' types and the pictures: what is stored must be readable for good, by every provider. Raises."""
-    if type(result.content) is str and result == ToolResult(content=result.content):
-        return result if is_unicode(result.content) else ToolResult(content=clean(result.content))
+    said = result.content
+    if type(said) is str and result == ToolResult(content=said):  # made anew: what is equal to False need not be False
+        return ToolResult(content=said if is_unicode(said) else clean(said))
     read = msgspec.convert(storable(result), ToolResult)
     if not isinstance(read.content, list):
         return read

@@ -177,6 +177,15 @@ def test_a_result_of_wrong_types_raises_before_anything_is_stored(value):
         returned(value, NOTHING, None, (), LIMITS)
 
 
+@pytest.mark.parametrize("field", ["is_error", "terminate"])
+@pytest.mark.parametrize("value", [0, 0.0])
+def test_a_nought_for_false_is_stored_as_false(field, value):
+    """P11, B107: it is equal, but nothing stored with it can be read again."""
+    draft = returned(perdure.ToolResult(content="x", **{field: value}), NOTHING, None, (), LIMITS)
+    assert getattr(draft, field) is False
+    result(perdure.ToolResult(content="x", **{field: value}))
+
+
 def test_usage_and_errors_of_a_tools_own_are_taken_over():
     made = result(perdure.ToolResult(content="x", is_error=True, usage=Usage(input=3, total_tokens=3)))
     assert (made.is_error, made.usage.input) == (True, 3)
