@@ -198,7 +198,8 @@ def raise_in(monkeypatch, broken):
 
 
 @pytest.mark.parametrize(
-    "broken", ["get_tracer", "id_generator", "get_current_span", "get_span_context", "set_attributes", "set_attribute", "end"]
+    "broken",
+    ["get_tracer", "id_generator", "get_current_span", "get_span_context", "set_attributes", "set_attribute", "end"],
 )
 def test_whatever_a_provider_raises_it_ends_nothing(monkeypatch, broken):
     """A failed request tells its span so; a provider may begin to fail at any time."""
