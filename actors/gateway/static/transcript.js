@@ -128,8 +128,9 @@ function call(block, slot, entry, act) {
   const remarks = entry?.data?.diagnostics ?? slot?.diagnostics;
   const output = result ? withoutRemarks(textOf(result.content), remarks) : slot?.output ?? "";
   const took = result?.durationMs === undefined ? "" : ` · ${duration(result.durationMs)}`;
+  const told = remarks?.some((one) => one.code === "interrupted") ? "interrupted by a crash" : STATES[state] ?? state;
   return h("section", { class: "call", data: { state, call: block.id }, "aria-label": `call of ${block.name}` },
-    h("header", {}, h("b", {}, block.name), " ", h("span", { class: "badge" }, `${STATES[state] ?? state}${took}`)),
+    h("header", {}, h("b", {}, block.name), " ", h("span", { class: "badge" }, `${told}${took}`)),
     h("details", {}, h("summary", {}, "Arguments"), json(block.arguments)),
     slot?.approval && !result && approval(slot, act),
     output && h("pre", { class: "output", tabindex: 0, "aria-label": "output" }, cited(output)),
@@ -157,7 +158,7 @@ function approval(slot, act) {
 
 function diagnostics(list) {
   if (!list?.length) return null;
-  const lines = list.map((one) => h("li", {}, `${one.severity ?? one.level ?? one.code ?? "note"}: ${one.message ?? JSON.stringify(one)}`));
+  const lines = list.map((one) => h("li", { data: { severity: one.severity } }, `${one.severity ?? one.level ?? one.code ?? "note"}: ${one.message ?? JSON.stringify(one)}`));
   return h("ul", { class: "diagnostics", "aria-label": "diagnostics" }, lines);
 }
 

@@ -63,4 +63,8 @@ def asks_elsewhere(ada, decided):
     ada.keeps("walk-through-search")
     ada.page.locator("#whence button").click()
     ada.sees("article.user", "What did we decide")
+    ada.sees("article.assistant .prose button", cited).click()
+    ada.page.wait_for_selector(f"article.user[data-entry='{decided}']:focus")
+    ada.page.locator("#list button", has_text=f"Conversation {elsewhere}").click()
+    ada.sees("article.user", "What did we decide")
     return elsewhere
