@@ -6,6 +6,7 @@ the layout it asks for, and the main thread's share of all it does. Needs Chromi
 
 import asyncio
 import shutil
+import sys
 import tempfile
 import time
 from pathlib import Path
@@ -14,6 +15,7 @@ import perdure
 from perdure.gateway import serve
 from playwright.sync_api import sync_playwright
 
+sys.path.append(str(Path(__file__).parents[2]))
 from examples.room.app import setup
 
 ENTRIES = 2_000
