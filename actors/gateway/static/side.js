@@ -17,6 +17,11 @@ export function drawConversations(parent, list, current, open) {
   parent.replaceChildren(...branch(0));
   if (list.omitted) parent.prepend(h("li", { class: "quiet" }, "older ones are not listed"));
   if (focused) [...parent.querySelectorAll("button")].find((one) => one.textContent === focused)?.focus();
+  const shown = parent.querySelector("[aria-current]");
+  if (shown && parent.dataset.current !== String(current)) { // once: nobody's scrolling is disturbed by what others create
+    shown.scrollIntoView({ block: "nearest" });
+    parent.dataset.current = current;
+  }
 }
 
 function aboveOf(one, list) {

@@ -1,6 +1,7 @@
 """Everything that the page can show, in light, dark and narrow windows: legible, named, and reached by the keyboard."""
 
 import base64
+import re
 import struct
 import time
 import zlib
@@ -215,5 +216,10 @@ def test_many_conversations_are_listed_and_reached(browser, parade):
     ada.page.wait_for_selector("#list [aria-current=page]:not(:text-is('Main conversation'))")
     ada.page.locator("#list button").nth(20).click()
     ada.sees("article.user", "Good morning")
+    last = int(re.search(r"\d+", ada.page.locator("#list button").last.inner_text()).group())
+    bob = Person(browser, f"{parade.url}&conversation={last}", "Bob", viewport={"width": 1280, "height": 800})
+    current = bob.sees("#list [aria-current=page]")
+    assert current.evaluate("one => one.getBoundingClientRect().bottom <= innerHeight")
+    bob.leaves()
     shows_all(browser, parade, "many")
     ada.leaves()
