@@ -23,7 +23,7 @@ from perdure.storage.conformance_rig import (
 from perdure.storage.jsonl import JsonlStorage
 from perdure.storage.jsonl_files import DiskFiles
 from perdure.storage.memory import MemoryStorage
-from perdure.storage.records import ConversationScope, DocumentRetire, MessageDelete, Pending
+from perdure.storage.records import ConversationDelete, ConversationScope, DocumentRetire, MessageDelete, Pending
 
 
 @asynccontextmanager
@@ -74,7 +74,7 @@ def plant(path: Path, files: dict[str, bytes]) -> None:
 
 # --- a story to interrupt
 
-CHAPTERS = 9
+CHAPTERS = 12
 """Chapters that only write."""
 
 WHOLE = CHAPTERS + 3
@@ -89,6 +89,7 @@ async def tell(storage, chapters: int = WHOLE):
     s.last_id = t.last_id = u.last_id = again.last_id = 20
     root, held = conversation(1), task(4, Pending(checkpoint={"text": "é" * 20}))
     rewindable = {"scope": ConversationScope(conversation_id=1), "history": "rewindable"}
+    beside = {"scope": ConversationScope(conversation_id=12), "history": "rewindable"}
     groups = [
         lambda: [s.batch(root, document(2, {"n": 0}), task(4)), t.batch(root, document(2, {"n": 0}, **rewindable))],
         lambda: [s.batch(entry(5), submission(6, request_id="r"), wake=3)],
@@ -101,6 +102,9 @@ async def tell(storage, chapters: int = WHOLE):
             s.batch(task(4, ENDED), MessageDelete(id=10)),
             s.batch(base(2, {"n": 5}), entry(8)),
         ],
+        lambda: [s.batch(conversation(12), entry(13, 12), document(14, {}, **beside)), s.batch(conversation(15, 12, 13))],
+        lambda: [s.batch(set_n(14, 1)), s.batch(DocumentRetire(id=14), ConversationDelete(id=12))],
+        lambda: [s.batch(ConversationDelete(id=15))],
         lambda: [
             t.batch(DocumentRetire(id=2), document(3, {"n": 0})),
             u.batch(DocumentRetire(id=2), MessageDelete(id=10)),
