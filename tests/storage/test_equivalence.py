@@ -35,6 +35,7 @@ from perdure.storage.memory_session import MemorySession
 from perdure.storage.records import (
     Base,
     Batch,
+    ConversationDelete,
     ConversationOwner,
     ConversationRecord,
     ConversationScope,
@@ -58,14 +59,16 @@ WILD = 24
 """A recipe is not made to fit when its last number is so high."""
 
 Recipe = tuple[int, int, int, int]
-recipes = st.tuples(st.integers(0, 16), st.integers(0, 30), st.integers(0, 30), st.integers(0, 25))
+recipes = st.tuples(st.integers(0, 17), st.integers(0, 30), st.integers(0, 30), st.integers(0, 25))
 batches = st.tuples(st.sampled_from("ab"), st.lists(recipes, max_size=4), st.integers(0, 20))
 
 
 class Cook:
     """Makes writes of recipes: mostly such as the session could take at that point of the group, sometimes not."""
 
-    def __init__(self, session: MemorySession) -> None:
+    def __init__(self, session: MemorySession, *, pruned: bool) -> None:
+        self.pruned = pruned
+        """Whether a conversation may have been deleted: from then on no old id is used for anything new."""
         self.last_id = session.last_id
         self.seq = session.seq
         self.conversations = sorted(session.conversations)
@@ -79,9 +82,9 @@ class Cook:
 
     def fresh(self, a: int, wild: int) -> int:
         """Give a new id or one that was left over, or sometimes any id."""
-        if wild >= WILD:
+        if wild >= WILD and not self.pruned:
             return a
-        if a % 9 == 0 and self.last_id > SPARE_IDS:
+        if not self.pruned and a % 9 == 0 and self.last_id > SPARE_IDS:
             return self.last_id - a % SPARE_IDS
         self.last_id += 1
         return self.last_id
@@ -124,9 +127,17 @@ class Cook:
                 retired = pick(list(self.documents), a, wild)
                 self.documents.pop(retired, None)
                 return DocumentRetire(id=retired)
+            case 17 if b % 2:
+                self.pruned = True
+                return ConversationDelete(id=pick(self._quiet() or self.conversations, a, wild))
             case 12 if self.past:
                 return self._copy(a, b, wild)
         return self._document(a, b, wild)
+
+    def _quiet(self) -> list[int]:
+        """List the conversations, all but the first one, that no live document belongs to."""
+        busy = {getattr(record.scope, "conversation_id", 0) for record in self.documents.values()}
+        return [number for number in self.conversations[1:] if number not in busy]
 
     def _message(self, kind: int, a: int, b: int, wild: int) -> Write:
         status = ("outgoing", "queued", "queued", "dead", "consumed")[b % 5]
@@ -239,6 +250,7 @@ class Equivalence(RuleBasedStateMachine):
         self.loop = asyncio.new_event_loop()
         self.folder = tempfile.TemporaryDirectory()
         self.memory = MemoryStorage(clock=lambda: 7)
+        self.pruned: set[str] = set()
         self.tested = self.make_storage(Path(self.folder.name))
         self.loop.run_until_complete(self.memory.open())
         self.loop.run_until_complete(self.tested.open())
@@ -263,7 +275,7 @@ class Equivalence(RuleBasedStateMachine):
         cooks: dict[str, Cook] = {}
         for key, plan, step in group:
             session = self.memory._sessions.get(key) or MemorySession(key, 0)
-            cook = cooks.get(key) or cooks.setdefault(key, Cook(session))
+            cook = cooks.get(key) or cooks.setdefault(key, Cook(session, pruned=key in self.pruned))
             cook.begin_batch()
             root = [] if cook.conversations else [cook.keep(cook.conversations, conversation(cook.fresh(1, 0)))]
             writes = [*root, *(cook.cook(recipe) for recipe in plan)]
@@ -271,6 +283,7 @@ class Equivalence(RuleBasedStateMachine):
             cook.seq += {20: 0, 19: 3}.get(step, 1)
             wake = len(plan) if step % 2 else None
             made.append(Batch(session=key, seq=cook.seq, last_id=cook.last_id, writes=writes, wake=wake))
+        self.pruned |= {key for key, cook in cooks.items() if cook.pruned}
         expected = self.loop.run_until_complete(outcome(self.memory.write(made)))
         assert self.loop.run_until_complete(outcome(self.tested.write(made))) == expected, made
 
