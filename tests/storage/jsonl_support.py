@@ -102,7 +102,10 @@ async def tell(storage, chapters: int = WHOLE):
             s.batch(task(4, ENDED), MessageDelete(id=10)),
             s.batch(base(2, {"n": 5}), entry(8)),
         ],
-        lambda: [s.batch(conversation(12), entry(13, 12), document(14, {}, **beside)), s.batch(conversation(15, 12, 13))],
+        lambda: [
+            s.batch(conversation(12), entry(13, 12), document(14, {}, **beside)),
+            s.batch(conversation(15, 12, 13)),
+        ],
         lambda: [s.batch(set_n(14, 1)), s.batch(DocumentRetire(id=14), ConversationDelete(id=12))],
         lambda: [s.batch(ConversationDelete(id=15))],
         lambda: [
