@@ -91,10 +91,12 @@ class ScanConformance(Suite):
     async def test_a_scan_refuses_what_is_no_cursor_and_no_page_size(self, rig: Rig) -> None:
         """Only what an earlier page gave is a cursor."""
         for table in await self._tables(rig):
-            shaped = ({}, {"order": "ascending"}, {"order": "up", "after": 1}, {"order": "ascending", "after": "1"})
-            for bad in (*shaped, {"order": [], "after": 1}, 7, "x", [], True):
+            shaped = [{}, {"order": "ascending"}, {"order": "up", "after": 1}, {"order": "ascending", "after": "1"}]
+            cursors: list[Any] = [*shaped, {"order": [], "after": 1}, 7, "x", [], True]
+            for bad in cursors:
                 await fails(StorageRejected, table.scan("session", table.query(None), 2, bad))
-            for limit in (0, -1, 2**70, 1.5, True, "2", None, []):
+            limits: list[Any] = [0, -1, 2**70, 1.5, True, "2", None, []]
+            for limit in limits:
                 await fails(StorageRejected, table.scan("session", table.query(None), limit))
 
     # --- conversations
