@@ -3,7 +3,7 @@ PY := .venv/bin/python
 STAMP := .venv/.installed
 TYPING := .venv/typing
 
-.PHONY: demo room test check bench clean
+.PHONY: demo room test chaos check bench clean
 
 demo: $(STAMP)
 	$(PY) examples/night_shift.py
@@ -13,6 +13,9 @@ room: $(STAMP)
 
 test: $(STAMP)
 	$(PY) -m pytest -n auto --dist worksteal
+
+chaos: $(STAMP)
+	$(PY) -m pytest -n auto --dist worksteal -m slow
 
 check: $(STAMP)
 	$(PY) -m ruff check .

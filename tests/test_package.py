@@ -57,15 +57,22 @@ def test_importing_perdure_imports_no_provider_sdk() -> None:
 
 
 def test_importing_perdure_takes_less_than_half_a_second() -> None:
-    clock = "time.process_time()"  # of the processor: a busy machine must not fail this
-    code = f"import time; began = {clock}; import perdure; print({clock} - began)"
-    least = float("inf")
+    """On a machine that imports what perdure builds on in a tenth of a second; on a slower one, as much longer."""
+    least = {"perdure": float("inf"), BELOW: float("inf")}
     for _ in range(40):  # the least is the cost; what is above it belongs to whoever shares the processor
-        run = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-        least = min(least, float(run.stdout))
-        if least < 0.5:
-            break
-    assert least < 0.5
+        least = {what: min(before, _processor_time(what)) for what, before in least.items()}
+        if least["perdure"] < max(0.5, 5 * least[BELOW]):
+            return
+    assert least["perdure"] < 0.5
+
+
+BELOW = "asyncio, sqlite3, structlog, msgspec, pykka, aiosqlite"
+
+
+def _processor_time(what: str) -> float:
+    """How long an import takes, in seconds of the processor."""
+    code = f"import time; began = time.process_time(); import {what}; print(time.process_time() - began)"
+    return float(subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True).stdout)
 
 
 def test_everything_public_is_listed_sorted_and_documented() -> None:

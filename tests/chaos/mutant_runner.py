@@ -22,7 +22,7 @@ from perdure.actors.chaos.scenarios import ALL, Payment  # noqa: E402
 from perdure.actors.chaos.trace import Committed  # noqa: E402
 from perdure.storage.faulty import FaultyStorage  # noqa: E402
 
-life.REAL_LIMIT_S = 10.0
+life.REAL_LIMIT_S = 4.0
 
 
 class Failing(Memory):

@@ -68,8 +68,8 @@ MUTANTS = [
     Mutant(
         "ids handed out again after a restart",
         "actors.session.core",
-        "        self.seq, self.last_id = row.seq, row.last_id",
-        "        self.seq, self.last_id = row.seq, max(0, row.last_id - 2)",
+        "        self.seq, self.last_id, self.stored_wake = row.seq, row.last_id, row.wake",
+        "        self.seq, self.last_id, self.stored_wake = row.seq, max(0, row.last_id - 2), row.wake",
     ),
     Mutant(
         "what a failed block staged stays in the tree",
@@ -151,14 +151,14 @@ MUTANTS = [
     Mutant(
         "a deadline that is not stored",
         "actors.session.core",
-        "return 0 if self.mail.outgoing else self.forest.wake()",
-        "return 0 if self.mail.outgoing else None",
+        "return 0 if self.mail.outgoing or self.unfinished else self.forest.wake()",
+        "return 0 if self.mail.outgoing or self.unfinished else None",
         scenarios=("aborting",),
     ),
     Mutant(
         "old code goes on after a hand-over",
         "actors.task.actor",
-        "if ran is None or newest is None or newest is self._invocation.definition:",
+        "if newest is None or newest is self._invocation.definition:",
         "if newest is not None:",
         scenarios=("migration",),
     ),
