@@ -142,6 +142,10 @@ def schedules(*, zone: str = "UTC") -> Extension:
 
 
 def _tools(default_zone: str) -> list[Tool]:
+    return [_schedule_tool(default_zone), _list_tool(default_zone), _cancel_tool()]
+
+
+def _schedule_tool(default_zone: str) -> Tool:
     @tool(replay="safe")
     async def schedule(
         ctx: ToolContext,
@@ -193,6 +197,10 @@ def _tools(default_zone: str) -> list[Tool]:
             tx.memo(KIND, said)
             return said
 
+    return schedule
+
+
+def _list_tool(default_zone: str) -> Tool:
     @tool(name="list_schedules", replay="safe")
     async def listed(ctx: ToolContext) -> str:
         """List what is scheduled for you, and tell what time it is."""
@@ -201,6 +209,10 @@ def _tools(default_zone: str) -> list[Tool]:
         lines = [f"It is {show_time(ctx.now(), default_zone)} ({default_zone})."]
         return "\n".join([*lines, *(f"- {one}" for one in found)] if found else [*lines, "Nothing is scheduled."])
 
+    return listed
+
+
+def _cancel_tool() -> Tool:
     @tool(name="cancel_schedule", replay="safe")
     async def cancel(ctx: ToolContext, name: str) -> str:
         """Cancel something that is scheduled for you.
@@ -212,7 +224,7 @@ def _tools(default_zone: str) -> list[Tool]:
             await _cancel(tx, ctx.conversation_id, name)
         return f"The schedule {name!r} is cancelled."
 
-    return [schedule, listed, cancel]
+    return cancel
 
 
 async def _made_before(tx: RunTx, ctx: ToolContext) -> str | None:
